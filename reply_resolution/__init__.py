@@ -1,0 +1,29 @@
+"""Did the support reply resolve the request?
+
+A/B experiments on an LLM support assistant, scored 1 to 5 by a judge you can check.
+Names are loaded when first used, so that `import reply_resolution` stays light.
+"""
+
+from importlib import import_module
+from typing import Any
+
+#: Public name -> the module that defines it.
+_NAMES: dict[str, str] = {}
+
+__all__ = ["__version__", *_NAMES]
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("reply-resolution")
+    if name in _NAMES:
+        value = getattr(import_module(_NAMES[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

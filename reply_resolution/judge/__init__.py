@@ -1,0 +1,1 @@
+"""The judge: rubric, client, cache, budget, sampling. Knows nothing of statistics."""

@@ -1,0 +1,1 @@
+"""Statistics of ordinal scores, computed from counts. Knows nothing of judges."""
