@@ -8,7 +8,16 @@ from importlib import import_module
 from typing import Any
 
 #: Public name -> the module that defines it.
-_NAMES: dict[str, str] = {}
+_NAMES = {
+    name: f"reply_resolution.{module}"
+    for module, names in {
+        "errors": "ReplyResolutionError StatisticalWarning",
+        "inputs": "load resolve",
+        "parameters": "check_parameters",
+        "report": "run_report",
+    }.items()
+    for name in names.split()
+}
 
 __all__ = ["__version__", *_NAMES]
 
