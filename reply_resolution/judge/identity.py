@@ -1,0 +1,248 @@
+"""Who judged, and what exactly was asked: judge id and verdict key.
+
+Three steps, each a hash of content: the metric version (everything in the rubric), the
+judge id (what determines the request), the verdict key (judge id, the exact bytes of
+the user message, the vote). The request is *built* by the identity that is hashed, so
+what is sent and what is hashed cannot drift apart.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+import hashlib
+import json
+import re
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from reply_resolution.errors import JudgeError
+from reply_resolution.judge.rubric import Rubric
+
+#: How the answer's schema is asked for, best first.
+ADAPTATIONS = ("json_schema", "tool", "json_object")
+_TOOL = "verdict"
+_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# Query parameters that carry credentials; an Azure api-version stays.
+_SECRET = re.compile(r"key|token|secret|sig|password|code|auth", re.IGNORECASE)
+
+
+def clean_endpoint(base_url: str) -> str:
+    """The address of a server as it enters hashes, caches and messages.
+
+    Scheme and host in lower case, no default port, no slash at the end, and no user
+    name, password, fragment or query parameter that may hold a key.
+
+    >>> clean_endpoint("HTTPS://user:pw@Api.Example.com:443/v1/?api-key=s3&api-version=7")
+    'https://api.example.com/v1?api-version=7'
+    """
+    parts = urlsplit(base_url.strip())
+    host = (parts.hostname or "").lower()
+    if ":" in host:
+        host = f"[{host}]"
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    if parts.port is not None and parts.port != default:
+        host += f":{parts.port}"
+    query = urlencode(
+        [
+            (name, value)
+            for name, value in parse_qsl(parts.query, keep_blank_values=True)
+            if not _SECRET.search(name)
+        ]
+    )
+    return urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), query, ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeIdentity:
+    """A judge: what determines the request, apart from the row itself.
+
+    Attributes:
+        wording: The system message.
+        template: Name of the way a row becomes the user message, with its fields and
+            preparation, as JSON text.
+        schema_json: The answer's schema as sent, compact JSON text in field order.
+        model: The model asked for (what the server says it was is in the verdict).
+        endpoint: The server's address, without credentials.
+        params_json: Every other parameter actually sent, such as
+            `max_completion_tokens` or `temperature`, as JSON text with sorted names.
+        adaptation: How the schema is asked for: json_schema, tool or json_object.
+    """
+
+    wording: str
+    template: str
+    schema_json: str
+    model: str
+    endpoint: str
+    params_json: str = "{}"
+    adaptation: str = "json_schema"
+
+    @classmethod
+    def of(
+        cls,
+        rubric: Rubric,
+        *,
+        model: str,
+        endpoint: str,
+        params: Mapping[str, Any] | None = None,
+        adaptation: str = "json_schema",
+        schema: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """The judge that a rubric makes with a model at an endpoint.
+
+        Args:
+            rubric: Gives wording, template and schema.
+            model: Name of the model as sent.
+            endpoint: Base URL; cleaned by `clean_endpoint`.
+            params: Other parameters as sent. Never a key or a header.
+            adaptation: How the schema is asked for; one of `ADAPTATIONS`.
+            schema: The schema as sent, where a server needed another spelling of it.
+
+        Raises:
+            JudgeError: The adaptation is unknown, or a parameter isn't JSON.
+        """
+        if adaptation not in ADAPTATIONS:
+            raise JudgeError(
+                f"adaptation {adaptation!r} is not known; one of "
+                f"{', '.join(ADAPTATIONS)}."
+            )
+        sent = rubric.sent()
+        try:
+            params_json = json.dumps(
+                dict(params or {}),
+                ensure_ascii=False,
+                sort_keys=True,
+                separators=(",", ":"),
+                allow_nan=False,
+            )
+        except (TypeError, ValueError) as error:
+            raise JudgeError(
+                f"the judge's parameters {params!r:.200} are not JSON: {error}."
+            ) from error
+        return cls(
+            wording=sent["wording"],
+            template=_ENCODE(
+                {name: sent[name] for name in ("template", "fields", "preparation")}
+            ),
+            schema_json=_ENCODE(schema if schema is not None else sent["schema"]),
+            model=model,
+            endpoint=clean_endpoint(endpoint),
+            params_json=params_json,
+            adaptation=adaptation,
+        )
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The other parameters as sent, a fresh dict."""
+        loaded: dict[str, Any] = json.loads(self.params_json)
+        return loaded
+
+    def document(self) -> str:
+        """The identity as canonical JSON text: what the judge id is computed from."""
+        return _ENCODE(
+            {
+                "format": "judge/1",
+                "model": self.model,
+                "endpoint": self.endpoint,
+                "adaptation": self.adaptation,
+                "params": json.loads(self.params_json),
+                "wording": self.wording,
+                "template": json.loads(self.template),
+                "schema": json.loads(self.schema_json),
+            }
+        )
+
+    @classmethod
+    def from_document(cls, document: str) -> Self:
+        """Build the identity again from its canonical JSON text.
+
+        Raises:
+            JudgeError: The text is not a judge's document.
+        """
+        try:
+            data = json.loads(document)
+            if data["format"] != "judge/1":
+                raise ValueError(f"format {data['format']!r} is unknown")
+            return cls(
+                wording=data["wording"],
+                template=_ENCODE(data["template"]),
+                schema_json=_ENCODE(data["schema"]),
+                model=data["model"],
+                endpoint=data["endpoint"],
+                params_json=_ENCODE(data["params"]),
+                adaptation=data["adaptation"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise JudgeError(f"not a judge's document: {error}") from error
+
+    @property
+    def judge_id(self) -> str:
+        """SHA-256 of `document()`, 64 hex digits."""
+        return hashlib.sha256(self.document().encode()).hexdigest()
+
+    def request(self, user_message: str) -> dict[str, Any]:
+        """The body of the chat-completions request for one row, as sent.
+
+        Model and messages come first, then how the schema is asked for, then the
+        parameters by name. `trace` prints this.
+        """
+        schema = json.loads(self.schema_json)
+        body: dict[str, Any] = {
+            "model": self.model,
+            "messages": [
+                {"role": "system", "content": self.wording},
+                {"role": "user", "content": user_message},
+            ],
+        }
+        if self.adaptation == "json_schema":
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": _TOOL, "strict": True, "schema": schema},
+            }
+        elif self.adaptation == "tool":
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": _TOOL,
+                        "strict": True,
+                        "parameters": schema,
+                    },
+                }
+            ]
+            body["tool_choice"] = {"type": "function", "function": {"name": _TOOL}}
+        else:
+            # The server knows JSON but no schema: the schema goes into the text.
+            body["messages"][0]["content"] = (
+                f"{self.wording}\n\nAnswer with one JSON object that fits this schema, "
+                f"and nothing else:\n{self.schema_json}"
+            )
+            body["response_format"] = {"type": "json_object"}
+        return body | self.params
+
+
+def verdict_key(judge_id: str, user_message: str | bytes, vote: int = 0) -> str:
+    """The key of a verdict: 64 hex digits.
+
+    Args:
+        judge_id: 64 hex digits.
+        user_message: The user message exactly as sent.
+        vote: 0 for the first verdict on a reply, 1 and up for repeats.
+    """
+    text = user_message.encode() if isinstance(user_message, str) else user_message
+    # The message comes last and the two before it hold no newline: no two different
+    # triples share these bytes.
+    return hashlib.sha256(
+        b"verdict/1\n%s\n%d\n" % (judge_id.encode(), vote) + text
+    ).hexdigest()
+
+
+def verdict_keys(
+    judge_id: str, user_messages: Iterable[str], vote: int = 0
+) -> list[str]:
+    """`verdict_key` for many messages of one judge and vote; about 2 µs each."""
+    start = hashlib.sha256(b"verdict/1\n%s\n%d\n" % (judge_id.encode(), vote))
+    keys = []
+    for message in user_messages:
+        state = start.copy()
+        state.update(message.encode())
+        keys.append(state.hexdigest())
+    return keys
