@@ -249,8 +249,11 @@ class _Slope:
         standardise: bool | None,
     ) -> None:
         self.notes: list[str] = []
-        self.estimate = self.tvalue = self.pvalue = None
-        self.judge_estimate = self.judge_error = None
+        self.estimate: float | None = None
+        self.tvalue: float | None = None
+        self.pvalue: float | None = None
+        self.judge_estimate: float | None = None
+        self.judge_error: float | None = None
         self.ci: tuple[float, float] | None = None
         self.degrees = 0
         sd_judge, sd_label = spread(judge), spread(label)
@@ -282,9 +285,9 @@ class _Slope:
     def _say_standardised(self, sd_judge: float, sd_label: float) -> None:
         self.notes.append(
             "judge and label were both standardised, because they are not on one "
-            f"scale (standard deviations {number(sd_judge)} and {number(sd_label)}): the "
-            "bias is in standard deviations per doubling, and unequal noise in judge and "
-            "label can imitate a bias where length is merited."
+            f"scale (standard deviations {number(sd_judge)} and {number(sd_label)}): "
+            "the bias is in standard deviations per doubling, and unequal noise in "
+            "judge and label can imitate a bias where length is merited."
         )
 
     def _fit(
@@ -302,8 +305,8 @@ class _Slope:
             return
         design = np.column_stack([np.ones_like(doublings), doublings])
         fit = least_squares(design, error, cluster=groups)
-        self.estimate = float(fit.coefficients[1])
-        self.judge_estimate = self.estimate * factor
+        slope = float(fit.coefficients[1])
+        self.estimate, self.judge_estimate = slope, slope * factor
         self.degrees = fit.degrees
         se = fit.standard_error(1)
         if np.ptp(error) < 1e-9:
@@ -321,8 +324,8 @@ class _Slope:
             )
         else:
             half = t_quantile(confidence, fit.degrees) * se
-            self.ci = (self.estimate - half, self.estimate + half)
-            self.tvalue = self.estimate / se
+            self.ci = (slope - half, slope + half)
+            self.tvalue = slope / se
             self.pvalue = t_pvalue(self.tvalue, fit.degrees)
             self.judge_error = se * factor
 

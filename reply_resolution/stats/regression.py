@@ -124,7 +124,7 @@ def _scores(
         spare = 1 - (q * q).sum(axis=1)
         if spare.min() < 1e-10:
             return None
-        return q * (residual / spare)[:, None]
+        return np.asarray(q * (residual / spare)[:, None], dtype=np.float64)
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups)
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -139,7 +139,7 @@ def _scores(
             return None
         fitted = np.linalg.solve(spare, residual[rows][:, :, None])
         parts.append((block * fitted).sum(axis=1))
-    return np.concatenate(parts)
+    return np.asarray(np.concatenate(parts), dtype=np.float64)
 
 
 def t_quantile(confidence: float, degrees: float) -> float:
