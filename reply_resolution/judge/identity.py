@@ -20,6 +20,8 @@ from reply_resolution.judge.rubric import Rubric
 #: How the answer's schema is asked for, best first.
 ADAPTATIONS = ("json_schema", "tool", "json_object")
 _TOOL = "verdict"
+#: Parts of the request that come from rubric, model and row, never from parameters.
+_OWNED = {"model", "messages", "response_format", "tools", "tool_choice", "stream", "n"}
 _ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # Query parameters that carry credentials; an Azure api-version stays.
 _SECRET = re.compile(r"key|token|secret|sig|password|code|auth", re.IGNORECASE)
@@ -103,6 +105,11 @@ class JudgeIdentity:
             raise JudgeError(
                 f"adaptation {adaptation!r} is not known; one of "
                 f"{', '.join(ADAPTATIONS)}."
+            )
+        if owned := sorted(_OWNED & set(params or {})):
+            raise JudgeError(
+                f"parameters {', '.join(owned)} cannot be given: the rubric, the model "
+                "and the row decide them."
             )
         sent = rubric.sent()
         try:

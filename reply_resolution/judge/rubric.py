@@ -172,18 +172,18 @@ class Rubric:
         _set(self, "schema_json", _schema(self.schema_json, self.name))
 
     @classmethod
-    def default(cls) -> Self:
+    def default(cls) -> "Rubric":
         """The shipped rubric: does the reply resolve the request?"""
-        return _shipped(cls, "reply_resolution.txt")
+        return _shipped("reply_resolution.txt")
 
     @classmethod
-    def reason_first(cls) -> Self:
+    def reason_first(cls) -> "Rubric":
         """The shipped rubric with the reason written before the score.
 
         The order matters to a model that thinks by writing; on your own labels
         notebook 1 compares it with the default. It is a version of its own.
         """
-        return _shipped(cls, "reply_resolution_reason_first.toml")
+        return _shipped("reply_resolution_reason_first.toml")
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
@@ -217,7 +217,7 @@ class Rubric:
     @property
     def score_first(self) -> bool:
         """Whether the answer gives the score before the reason."""
-        return next(iter(self.schema["properties"])) == "score"
+        return bool(next(iter(self.schema["properties"])) == "score")
 
     def sent(self) -> dict[str, Any]:
         """The parts that determine what is sent, for the judge id.
@@ -364,8 +364,8 @@ def _show(value: object) -> str:
 
 
 @cache
-def _shipped(cls: Any, file: str) -> Any:  # noqa: ANN401
-    return cls.load(_FOLDER / file)
+def _shipped(file: str) -> Rubric:
+    return Rubric.load(_FOLDER / file)
 
 
 def _levels(levels: object, name: str) -> tuple[tuple[int, str], ...]:

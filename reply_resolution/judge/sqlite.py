@@ -1,0 +1,355 @@
+"""The SQLite file itself: opening, schema, transactions, and errors in plain words."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+import os
+from pathlib import Path
+import sqlite3
+import sys
+import threading
+from typing import Any
+import warnings
+
+from reply_resolution.errors import CacheError
+
+APPLICATION_ID = 0x52525631  # "RRV1"
+SCHEMA_VERSION = 1
+
+# Wide texts come last in a row: SQLite reads a row from the left, so a warm rerun
+# never touches the pages that hold messages and raw answers.
+_SCHEMA = """
+CREATE TABLE rubrics (
+  hash TEXT PRIMARY KEY, name TEXT NOT NULL, number INTEGER NOT NULL,
+  created_at TEXT NOT NULL, document TEXT NOT NULL, UNIQUE (name, number));
+CREATE TABLE judges (
+  id INTEGER PRIMARY KEY, judge_id TEXT NOT NULL UNIQUE, model TEXT NOT NULL,
+  endpoint TEXT NOT NULL, created_at TEXT NOT NULL, document TEXT NOT NULL);
+CREATE TABLE judge_rubrics (
+  judge INTEGER NOT NULL REFERENCES judges, rubric_hash TEXT NOT NULL
+    REFERENCES rubrics, PRIMARY KEY (judge, rubric_hash)) WITHOUT ROWID;
+CREATE TABLE verdicts (
+  key BLOB PRIMARY KEY, judge INTEGER NOT NULL REFERENCES judges,
+  vote INTEGER NOT NULL, score INTEGER, status TEXT NOT NULL,
+  status_detail TEXT NOT NULL, model_returned TEXT, prompt_tokens INTEGER,
+  cached_tokens INTEGER, completion_tokens INTEGER, cost_usd REAL, latency_ms REAL,
+  attempts INTEGER NOT NULL, judged_at TEXT NOT NULL, reason TEXT,
+  user_message TEXT NOT NULL, raw TEXT);
+CREATE INDEX verdicts_of_judge ON verdicts (judge);
+CREATE TABLE attempts (
+  id INTEGER PRIMARY KEY, key BLOB NOT NULL, run_id TEXT NOT NULL,
+  outcome TEXT NOT NULL, detail TEXT NOT NULL, call_id INTEGER,
+  started_at TEXT NOT NULL, latency_ms REAL, prompt_tokens INTEGER,
+  cached_tokens INTEGER, completion_tokens INTEGER, cost_usd REAL);
+CREATE INDEX attempts_of_key ON attempts (key);
+CREATE TABLE requests (
+  request_id TEXT NOT NULL, arm TEXT NOT NULL, key BLOB NOT NULL,
+  PRIMARY KEY (request_id, arm, key)) WITHOUT ROWID;
+CREATE INDEX requests_of_key ON requests (key);
+CREATE TABLE claims (
+  key BLOB PRIMARY KEY, owner TEXT NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE capabilities (
+  endpoint TEXT NOT NULL, model TEXT NOT NULL, updated_at TEXT NOT NULL,
+  document TEXT NOT NULL, PRIMARY KEY (endpoint, model)) WITHOUT ROWID;
+CREATE TABLE calibrations (
+  id INTEGER PRIMARY KEY, metric TEXT NOT NULL, judge_id TEXT NOT NULL,
+  created_at TEXT NOT NULL, document TEXT NOT NULL,
+  UNIQUE (metric, judge_id, document));
+CREATE TABLE calls (
+  id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, day TEXT NOT NULL,
+  owner TEXT NOT NULL, state TEXT NOT NULL, tokens INTEGER NOT NULL,
+  micro_usd INTEGER NOT NULL, actual_tokens INTEGER, actual_micro_usd INTEGER);
+CREATE INDEX calls_open ON calls (owner) WHERE state = 'open';
+CREATE TABLE spend (
+  run_id TEXT NOT NULL, day TEXT NOT NULL, calls INTEGER NOT NULL DEFAULT 0,
+  tokens INTEGER NOT NULL DEFAULT 0, micro_usd INTEGER NOT NULL DEFAULT 0,
+  open_calls INTEGER NOT NULL DEFAULT 0, open_tokens INTEGER NOT NULL DEFAULT 0,
+  open_micro_usd INTEGER NOT NULL DEFAULT 0, over_tokens INTEGER NOT NULL DEFAULT 0,
+  over_micro_usd INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run_id, day)) WITHOUT ROWID;
+CREATE INDEX spend_of_day ON spend (day);
+"""
+_NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "fuse", "davfs", "gpfs", "lustre")
+_TIMEOUT_S = 60.0
+
+
+def default_path() -> Path:
+    """Where the cache is when nobody says: $REPLY_RESOLUTION_CACHE, or the data folder.
+
+    The user's *data* folder, not the cache folder of the system: verdicts are paid
+    results, and cache folders are emptied to win space.
+    """
+    if named := os.environ.get("REPLY_RESOLUTION_CACHE"):
+        return Path(named).expanduser()
+    if sys.platform == "win32":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData/Local")
+    elif sys.platform == "darwin":
+        base = Path.home() / "Library/Application Support"
+    else:
+        base = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share")
+    return base / "reply_resolution" / "cache.sqlite"
+
+
+class Database:
+    """One connection, one lock; every error leaves as a `CacheError`.
+
+    A connection must not cross a fork, so a process that finds itself forked opens
+    one of its own.
+    """
+
+    def __init__(self, path: Path | None, *, read_only: bool) -> None:
+        """Open the file (None: in memory), make or check the schema."""
+        self.path = path
+        self.read_only = read_only
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._pid = 0
+        self._depth = 0
+        self._open()
+
+    @property
+    def name(self) -> str:
+        """The file as messages name it."""
+        return str(self.path) if self.path is not None else "the cache in memory"
+
+    def _open(self) -> None:
+        path = self.path
+        if path is not None:
+            if path.is_dir():
+                raise CacheError(
+                    f"cache {path} is a folder. Give a file in it, such as "
+                    f"{path / 'cache.sqlite'}."
+                )
+            if self.read_only and not path.exists():
+                raise CacheError(
+                    f"there is no cache at {path} to read. Check the path, or open "
+                    "it for writing to start one."
+                )
+            if not self.read_only:
+                try:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                except OSError as error:
+                    raise CacheError(
+                        f"the folder of cache {path} cannot be made: "
+                        f"{error.strerror}. Name another place with --cache or "
+                        "$REPLY_RESOLUTION_CACHE."
+                    ) from error
+        with self._translated():
+            self._connection = self._connect()
+            self._pid = os.getpid()
+            self._prepare()
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            target, uri = ":memory:", False
+        else:
+            target = self.path.absolute().as_uri()
+            target += "?mode=ro" if self.read_only else "?mode=rwc"
+            uri = True
+        options: dict[str, Any] = {
+            "timeout": _TIMEOUT_S,
+            "isolation_level": None,
+            "check_same_thread": False,
+            "uri": uri,
+        }
+        connection: sqlite3.Connection = sqlite3.connect(target, **options)
+        if self.read_only and self.path is not None:
+            try:
+                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            except sqlite3.OperationalError:
+                # On a read-only disk the shared memory of WAL cannot be made; with
+                # no log left to read, the file is complete by itself.
+                wal = self.path.with_name(self.path.name + "-wal")
+                if wal.exists() and wal.stat().st_size:
+                    raise
+                connection.close()
+                connection = sqlite3.connect(target + "&immutable=1", **options)
+        return connection
+
+    def _prepare(self) -> None:
+        connection = self.connection
+        connection.execute("PRAGMA foreign_keys = ON")
+        if not self.read_only and self.path is not None:
+            self._journal(connection)
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[
+            0
+        ]
+        if empty and not self.read_only:
+            with self.transaction() as run:
+                # Another process may have made it between the look and the lock.
+                if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    for statement in _SCHEMA.split(";\n"):
+                        if statement.strip():
+                            run(statement)
+                    run(f"PRAGMA application_id = {APPLICATION_ID}")
+                    run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            return
+        if owner != APPLICATION_ID:
+            raise CacheError(
+                f"{self.name} is a database, but not a cache of reply_resolution. "
+                "Nothing was changed; give another path."
+            )
+        if found != SCHEMA_VERSION:
+            newer = "newer" if found > SCHEMA_VERSION else "older"
+            raise CacheError(
+                f"cache {self.name} has schema version {found}; this version of the "
+                f"package reads {SCHEMA_VERSION}. It was written by a {newer} version: "
+                "use that one, or `cache export` there and `cache import` here."
+            )
+        if not self.read_only:
+            # A disk that cannot be written shows now, before anything is paid.
+            with self.transaction():
+                pass
+
+    def _journal(self, connection: sqlite3.Connection) -> None:
+        """WAL, unless the file lies where WAL is not safe."""
+        kind = _filesystem(self.path) if self.path is not None else ""
+        mode = ""
+        if not kind.startswith(_NETWORK):
+            try:
+                mode = connection.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if "lock" not in str(error) and "I/O" not in str(error):
+                    raise
+        if mode == "wal":
+            # NORMAL survives kill -9 at any moment; only a power cut may take the
+            # last commits, and then whole commits.
+            connection.execute("PRAGMA synchronous = NORMAL")
+            return
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA synchronous = FULL")
+        warnings.warn(
+            f"cache {self.name} lies on a file system ({kind or 'unknown'}) without "
+            "write-ahead logging: it works, but slower, and only one machine should "
+            "use it at a time. A local disk is better.",
+            UserWarning,
+            stacklevel=6,
+        )
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection of this process."""
+        if self._connection is None:
+            raise CacheError(f"cache {self.name} is closed. Open it again.")
+        if self._pid != os.getpid():
+            if self.path is None:
+                raise CacheError(
+                    "a cache in memory cannot be shared with another process. Give "
+                    "it a file."
+                )
+            self._lock = threading.RLock()
+            self._depth = 0
+            # The parent's connection is left alone: closing it here would drop the
+            # parent's locks.
+            _ABANDONED.append(self._connection)
+            self._open()
+        return self._connection
+
+    @contextmanager
+    def transaction(self) -> Iterator[Any]:
+        """One write transaction over all statements; gives `execute`."""
+        connection = self.connection
+        if self.read_only:
+            raise CacheError(
+                f"cache {self.name} is open for reading only; nothing was written."
+            )
+        with self._lock, self._translated():
+            if self._depth:  # already in one: join it
+                yield connection.execute
+                return
+            connection.execute("BEGIN IMMEDIATE")
+            self._depth = 1
+            try:
+                yield connection.execute
+            except BaseException:
+                self._depth = 0
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+            self._depth = 0
+            try:
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def read(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
+        """All rows of a query."""
+        connection = self.connection
+        with self._lock, self._translated():
+            return connection.execute(sql, values).fetchall()
+
+    @contextmanager
+    def locked(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread."""
+        connection = self.connection
+        with self._lock, self._translated():
+            yield connection
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise CacheError(_explain(error, self.name)) from error
+
+    def close(self) -> None:
+        """Close the connection; the log is folded into the file."""
+        with self._lock:
+            if self._connection is not None and self._pid == os.getpid():
+                with self._translated():
+                    self._connection.close()
+            self._connection = None
+
+
+#: Connections of a parent process, kept from being closed in a child.
+_ABANDONED: list[sqlite3.Connection] = []
+
+
+def _explain(error: sqlite3.Error, name: str) -> str:
+    text = str(error)
+    if "readonly" in text or "read-only" in text:
+        todo = (
+            "The file or its folder cannot be written. Open it read-only to replay, "
+            "or give a place that can be written; nothing is judged without one, "
+            "because it would be paid for again."
+        )
+    elif "not a database" in text or "malformed" in text or "corrupt" in text:
+        todo = (
+            "The file is damaged or not a cache. Nothing was judged, because lost "
+            "verdicts would be paid for again: restore a copy, or `cache export` what "
+            "can still be read and import it into a new file."
+        )
+    elif "full" in text:
+        todo = "The disk is full. Make room and run again: what was committed is kept."
+    elif "locked" in text or "busy" in text:
+        todo = (
+            f"Another process held it for {_TIMEOUT_S:.0f} s. Wait for that run to "
+            "end, then run again: what was committed is kept."
+        )
+    elif "unable to open" in text:
+        todo = (
+            "Check that its folder exists and can be written, or name another place "
+            "with --cache or $REPLY_RESOLUTION_CACHE."
+        )
+    else:
+        todo = "What was committed is kept; run again once the cause is repaired."
+    return f"cache {name}: {text}. {todo}"
+
+
+def _filesystem(path: Path) -> str:
+    """Type of the file system a path is on, by the longest mount point (Linux)."""
+    try:
+        lines = Path("/proc/self/mounts").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    target = str(path.absolute().parent)
+    best, kind = "", ""
+    for line in lines:
+        _, mount, found, *_ = line.split(" ")
+        mount = mount.replace("\\040", " ")
+        inside = mount == "/" or target == mount or target.startswith(mount + "/")
+        if inside and len(mount) >= len(best):
+            best, kind = mount, found
+    return kind
