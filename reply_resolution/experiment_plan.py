@@ -262,15 +262,15 @@ def _check_numbers(plan: ExperimentPlan) -> None:
         ("sample_ratio_alpha", 0, 1),
         ("missing_alpha", 0, 1),
     ):
-        value = _number(plan, name)
-        if not low < value < high:
+        given = _number(plan, name)
+        if not low < given < high:
             limit = f"above {low}" if high == math.inf else f"between {low} and {high}"
-            raise ParameterError(f"the plan's {name} is {value}; it must be {limit}.")
-    for name, low in (("agreement_floor", -1.0), ("coverage_floor", 0.0)):
-        if not low <= _number(plan, name) <= 1:
+            raise ParameterError(f"the plan's {name} is {given}; it must be {limit}.")
+    for name, floor in (("agreement_floor", -1), ("coverage_floor", 0)):
+        if not floor <= _number(plan, name) <= 1:
             raise ParameterError(
                 f"the plan's {name} is {getattr(plan, name)}; it must be from "
-                f"{low:g} to 1."
+                f"{floor} to 1."
             )
     for name, least in (
         ("planned_replies", 1),
