@@ -1,0 +1,293 @@
+"""Arms with a labelled part: reading them, and the error of sums over them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+import polars as pl
+
+from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.stats.agreement_parts import Array
+
+#: Fewer labels in an arm than this and a corrected result is marked unreliable.
+MIN_LABELS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """The judged replies of one arm.
+
+    Attributes:
+        judge: Judge's scores, shape (n,), none missing.
+        label: Labels, shape (n,), NaN where nobody labelled.
+        weight: 1 / probability of being labelled, or None (all alike).
+        clusters: Cluster number of each reply, the same over all arms, or None.
+    """
+
+    judge: Array
+    label: Array
+    weight: Array | None
+    clusters: NDArray[np.int64] | None
+
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which replies have a label."""
+        return ~np.isnan(self.label)
+
+
+def read_arms(
+    frame: pl.DataFrame,
+    *,
+    arms: Sequence[str],
+    arm: str,
+    score: str,
+    label: str,
+    weight: str | None,
+    cluster: str | None,
+) -> dict[str, Arm]:
+    """The rows of each arm as arrays; rows without a judge's score are left out."""
+    for column in (arm, score, label, weight, cluster):
+        if column is not None and column not in frame.columns:
+            raise TableError(
+                f"the table has no column {column!r}; it has "
+                f"{', '.join(frame.columns)}."
+            )
+    for column in (score, label):
+        if not (frame[column].dtype.is_numeric() or frame[column].dtype == pl.Null):
+            raise TableError(
+                f"column {column!r} holds {frame[column].dtype}, not numbers; read the "
+                "table with `read_verdicts` and `read_labels`."
+            )
+    frame = frame.filter(pl.col(score).is_not_null()).with_columns(
+        pl.col(score, label).cast(pl.Float64).fill_nan(None)
+    )
+    frame = frame.filter(pl.col(score).is_not_null())
+    if cluster is not None:
+        if frame[cluster].null_count():
+            raise TableError(
+                f"column {cluster!r} is empty in {frame[cluster].null_count()} rows."
+            )
+        frame = frame.with_columns(
+            (pl.col(cluster).cast(pl.String).rank("dense") - 1)
+            .cast(pl.Int64)
+            .alias("__cluster")
+        )
+    out = {}
+    for name in arms:
+        rows = frame.filter(pl.col(arm) == name)
+        labelled = rows.filter(pl.col(label).is_not_null())
+        if len(labelled) < 2:
+            raise StatisticsError(
+                f"arm {name!r} has {len(labelled)} labelled and judged replies of "
+                f"{len(rows)} judged ones; a correction needs at least 2, and "
+                f"{MIN_LABELS} to be reliable. Label a random draw of each arm."
+            )
+        if weight is not None and (
+            labelled[weight].null_count() or not (labelled[weight] > 0).all()
+        ):
+            raise TableError(
+                f"column {weight!r} must hold a positive weight (1 / probability of "
+                f"being drawn) for every labelled reply of arm {name!r}."
+            )
+        out[name] = Arm(
+            judge=rows[score].to_numpy(),
+            label=rows[label].fill_null(float("nan")).to_numpy(),
+            weight=None
+            if weight is None
+            else rows[weight].cast(pl.Float64).fill_null(0.0).to_numpy(),
+            clusters=None
+            if cluster is None
+            else rows["__cluster"].to_numpy().astype(np.int64),
+        )
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One arm's estimate, and what each row adds to its error.
+
+    Attributes:
+        estimate: The corrected mean.
+        lam: The weight of the judge.
+        labelled: Shape (n,): influence of the labelled rows through their labels.
+        unlabelled: Shape (N,): influence of the rows that carry the judge's mean.
+        labelled_rows: Row numbers of the first, unlabelled_rows of the second.
+    """
+
+    estimate: float
+    lam: float
+    labelled: Array
+    unlabelled: Array
+    labelled_rows: NDArray[np.int64]
+    unlabelled_rows: NDArray[np.int64]
+
+
+def _tuned(label: Array, judge: Array, other: Array, share: Array) -> float:
+    """The variance-minimising weight of the judge, clipped to 0..1.
+
+    Covariance over n, variance of all judge scores over n - 1: the convention of
+    ppi_py, which the checks outside follow.
+    """
+    n, m = len(label), len(other)
+    everyone = np.concatenate((judge, other))
+    variance = float(everyone.var(ddof=1)) if len(everyone) > 1 else 0.0
+    if variance <= 1e-14:
+        return 0.0  # a constant judge knows nothing
+    covariance = float(share @ ((label - share @ label) * (judge - share @ judge)))
+    return float(np.clip(covariance / (variance * (1 + n / m)), 0.0, 1.0))
+
+
+def arm_part(
+    judge: Array, label: Array, weight: Array | None, lam: float | None
+) -> Part:
+    """Estimate and influences of one arm; `label` is NaN where nobody labelled."""
+    has = ~np.isnan(label)
+    rows = np.arange(len(judge))
+    f, y, other = judge[has], label[has], judge[~has]
+    n = len(y)
+    if weight is None:
+        share = np.full(n, 1 / n)
+        base, base_rows = other, rows[~has]
+    else:
+        # Labels drawn with unequal chances: what is left unlabelled is no random
+        # sample, so the judge's mean is taken over all replies.
+        share = weight[has] / weight[has].sum()
+        base, base_rows = judge, rows
+    if len(other) == 0:
+        lam = 0.0  # everything is labelled: there is nothing for the judge to add
+    elif lam is None:
+        lam = _tuned(y, f, other, share)
+    residual = y - lam * f
+    middle = float(share @ residual)
+    labelled = share * (residual - middle) * np.sqrt(n / (n - 1))
+    if lam == 0.0:
+        base, base_rows = base[:0], base_rows[:0]
+    m = len(base)
+    mean = float(base.mean()) if m else 0.0
+    scale = np.sqrt(m / (m - 1)) if m > 1 else 1.0
+    return Part(
+        estimate=lam * mean + middle,
+        lam=lam,
+        labelled=labelled,
+        unlabelled=lam * (base - mean) / max(m, 1) * scale,
+        labelled_rows=rows[has],
+        unlabelled_rows=base_rows,
+    )
+
+
+def variance_of(
+    parts: Sequence[tuple[float, Part, NDArray[np.int64] | None]],
+) -> tuple[float, float]:
+    """Variance of a signed sum of arms, and its degrees of freedom.
+
+    Args:
+        parts: Sign (+1 or -1), the arm's part, cluster number of its rows or None.
+            The same cluster may occur in both arms (pairs): its pushes then cancel.
+    """
+    pieces: list[tuple[float, int]] = []
+    if parts[0][2] is None:
+        for _, part, _ in parts:
+            for pushes, rows in (
+                (part.labelled, part.labelled_rows),
+                (part.unlabelled, part.unlabelled_rows),
+            ):
+                if len(pushes) > 1:
+                    pieces.append((float(pushes @ pushes), len(rows)))
+        # Rows that carry both (weights) add their product.
+        cross = 0.0
+        for _, part, _ in parts:
+            both, at, other = np.intersect1d(
+                part.labelled_rows, part.unlabelled_rows, return_indices=True
+            )
+            if len(both):
+                cross += 2 * float(part.labelled[at] @ part.unlabelled[other])
+        total = sum(v for v, _ in pieces) + cross
+        smallest = max((v for v, _ in pieces), default=0.0)
+        total = max(total, smallest)
+    else:
+        size = max(int(c.max()) for _, _, c in parts if c is not None) + 1
+        pushes = np.zeros(size)
+        with_labels: set[int] = set()
+        for sign, part, codes in parts:
+            assert codes is not None
+            np.add.at(pushes, codes[part.labelled_rows], sign * part.labelled)
+            np.add.at(pushes, codes[part.unlabelled_rows], sign * part.unlabelled)
+            with_labels |= set(codes[part.labelled_rows].tolist())
+        present = np.unique(np.concatenate([c for _, _, c in parts if c is not None]))
+        units = len(present)
+        squares = pushes**2
+        total = float(squares.sum() * units / max(units - 1, 1))
+        known = np.zeros(size, dtype=bool)
+        known[list(with_labels)] = True
+        pieces = [
+            (float(squares[known].sum()), int(known.sum())),
+            (float(squares[~known].sum()), units - int(known.sum())),
+        ]
+    bottom = sum(v**2 / (k - 1) for v, k in pieces if k > 1 and v > 0)
+    top = sum(v for v, k in pieces if k > 1 and v > 0)
+    return total, (top**2 / bottom if bottom > 0 else float("inf"))
+
+
+def t_quantile(df: float, probability: float) -> float:
+    """Quantile of Student's t; of the normal distribution for infinite df."""
+    from scipy.special import ndtri, stdtrit
+
+    return float(ndtri(probability) if np.isinf(df) else stdtrit(df, probability))
+
+
+def two_sided(estimate: float, se: float, df: float, null: float = 0.0) -> float:
+    """Two-sided p-value of a t statistic; 1 or 0 where there is no spread."""
+    from scipy.special import ndtr, stdtr
+
+    gap = abs(estimate - null)
+    if se <= 0:
+        return 1.0 if gap <= 1e-12 else 0.0
+    return 2 * float(ndtr(-gap / se) if np.isinf(df) else stdtr(df, -gap / se))
+
+
+def two_arms(
+    frame: pl.DataFrame, *, control: str, treatment: str | None, arm: str
+) -> tuple[str, str]:
+    """The names of control and treatment; the treatment may be left to be found.
+
+    Raises:
+        TableError: The control arm is not there, or the treatment is not clear.
+    """
+    if arm not in frame.columns:
+        raise TableError(
+            f"the table has no column {arm!r}; it has {', '.join(frame.columns)}."
+        )
+    names = [str(a) for a in frame[arm].drop_nulls().unique(maintain_order=True)]
+    if control not in names:
+        raise TableError(
+            f"no arm is called {control!r}; the arms are {', '.join(names)}."
+        )
+    others = [n for n in names if n != control]
+    if treatment is None and len(others) == 1:
+        return control, others[0]
+    if treatment is None or treatment not in others:
+        raise TableError(
+            f"name the treatment arm: {', '.join(others) or 'there is only control'}."
+        )
+    return control, treatment
+
+
+def arms_labels(arms: Mapping[str, Arm]) -> dict[str, int]:
+    """Labels per arm, in units: clusters with a label where there are clusters."""
+    return {
+        name: int(data.labelled.sum())
+        if data.clusters is None
+        else len(np.unique(data.clusters[data.labelled]))
+        for name, data in arms.items()
+    }
+
+
+def few_labels(labels: Mapping[str, int], min_labels: int) -> tuple[str, ...]:
+    """A sentence per arm with fewer labels than `min_labels`."""
+    return tuple(
+        f"arm {name!r} has {n} independent labels, fewer than {min_labels}: the "
+        "corrected result is unreliable."
+        for name, n in labels.items()
+        if n < min_labels
+    )
