@@ -45,7 +45,7 @@ def clustered_rate_difference(
     >>> d = clustered_rate_difference([2, 0, 3, 1], [2, 2, 3, 1], [0, 1, 0, 2],
     ...                               [2, 1, 3, 2])
     >>> round(d.estimate, 3), round(d.design_effect, 2)
-    (0.375, 1.9)
+    (0.375, 2.73)
     """
     check_confidence(confidence)
     arms = []

@@ -1,0 +1,169 @@
+"""Power and sample size by formula, for one analysis at a time.
+
+Everything is for an effect that is *assumed*. Power for the effect that was observed
+is only the p-value again in other clothes, and is not offered.
+"""
+
+from dataclasses import dataclass
+import math
+
+from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.exact2x2 import boschloo_power
+from reply_resolution.stats.power_assumptions import Shares, level_shares, levels
+
+#: Up to this many replies an arm the binary power is enumerated, not approximated.
+EXACT_UP_TO = 150
+
+
+def ordinal_power(
+    control: Shares,
+    treatment: Shares,
+    n: float,
+    *,
+    n_treatment: float | None = None,
+    alpha: float = 0.05,
+    design_effect: float = 1.0,
+    lowest: int = 1,
+) -> float:
+    """Power of the two-sided permutation test of the difference in mean score.
+
+    By the normal limit, with the null variance of the pooled scores (that is what
+    permuting gives) and the true variance of the difference. Measured against
+    simulation with the exact test: within 3 points from 15 replies an arm.
+
+    Args:
+        control: Share of each level in control.
+        treatment: Share of each level in treatment.
+        n: Replies in control, above 1.
+        n_treatment: Replies in treatment; as many as in control when left out.
+        alpha: Two-sided error rate, fraction.
+        design_effect: Variance with users as units over that of as many independent
+            replies, 1 or more.
+        lowest: Lowest score of the scale.
+
+    Returns:
+        The probability to find a difference (in either direction), fraction.
+    """
+    p0, p1 = level_shares(control), level_shares(treatment)
+    n1 = n if n_treatment is None else n_treatment
+    scores = levels(p0, lowest)
+    n0, n1 = n / design_effect, n1 / design_effect
+    m0, m1 = float((p0 * scores).sum()), float((p1 * scores).sum())
+    v0 = float((p0 * scores**2).sum()) - m0**2
+    v1 = float((p1 * scores**2).sum()) - m1**2
+    total = n0 + n1
+    pooled = (n0 * v0 + n1 * v1) / total + n0 * n1 * (m1 - m0) ** 2 / total**2
+    under_null = math.sqrt(pooled * (1 / n0 + 1 / n1))
+    return _normal_power(m1 - m0, under_null, math.sqrt(v0 / n0 + v1 / n1), alpha)
+
+
+def binary_power(
+    rate_control: float,
+    rate_treatment: float,
+    n: float,
+    *,
+    n_treatment: float | None = None,
+    alpha: float = 0.05,
+    design_effect: float = 1.0,
+) -> float:
+    """Power of the two-sided test of two resolved rates.
+
+    Boschloo's test, enumerated, up to 150 (effective) replies an arm; the normal
+    limit of the score test above.
+
+    Args:
+        rate_control: True share resolved in control, fraction 0 to 1.
+        rate_treatment: The same in treatment.
+        n: Replies in control, above 1.
+        n_treatment: Replies in treatment; as many as in control when left out.
+        alpha: Two-sided error rate, fraction.
+        design_effect: See `ordinal_power`.
+
+    Returns:
+        The probability to find a difference (in either direction), fraction.
+    """
+    n1 = n if n_treatment is None else n_treatment
+    n0, n1 = n / design_effect, n1 / design_effect
+    if max(n0, n1) <= EXACT_UP_TO:
+        whole0, whole1 = max(1, round(n0)), max(1, round(n1))
+        return boschloo_power(rate_treatment, whole1, rate_control, whole0, alpha=alpha)
+    return _binary_power_limit(rate_control, rate_treatment, n0, n1, alpha)
+
+
+def _binary_power_limit(
+    p0: float, p1: float, n0: float, n1: float, alpha: float
+) -> float:
+    pooled = (n0 * p0 + n1 * p1) / (n0 + n1)
+    under_null = math.sqrt(pooled * (1 - pooled) * (1 / n0 + 1 / n1))
+    real = math.sqrt(p0 * (1 - p0) / n0 + p1 * (1 - p1) / n1)
+    return _normal_power(p1 - p0, under_null, real, alpha)
+
+
+def _normal_power(
+    difference: float, under_null: float, real: float, alpha: float
+) -> float:
+    from scipy.special import ndtr, ndtri
+
+    limit = float(ndtri(1 - alpha / 2)) * under_null
+    if real <= 0:  # both arms constant: the outcome is certain
+        return float(abs(difference) > limit)
+    return float(ndtr((difference - limit) / real) + ndtr((-difference - limit) / real))
+
+
+@dataclass(frozen=True, slots=True)
+class Whitehead:
+    """Sample size for a proportional-odds (or Wilcoxon) analysis.
+
+    Attributes:
+        n_total: Replies in both arms together (not rounded).
+        efficiency: Information kept by the scale against a continuous one, 1 minus
+            the sum of cubed shares, fraction; higher is better.
+        log_odds_ratio: The effect planned for.
+    """
+
+    n_total: float
+    efficiency: float
+    log_odds_ratio: float
+
+
+def whitehead(
+    shares: Shares,
+    log_odds_ratio: float,
+    *,
+    power: float = 0.8,
+    alpha: float = 0.05,
+) -> Whitehead:
+    """Replies needed for a proportional-odds effect, equal arms, by Whitehead.
+
+    Args:
+        shares: Share of each level, averaged over both arms.
+        log_odds_ratio: The effect, not 0.
+        power: Fraction between 0 and 1.
+        alpha: Two-sided error rate, fraction.
+
+    Source: Whitehead 1993; same numbers as R's `Hmisc::posamsize`.
+
+    >>> round(whitehead([0.2, 0.5, 0.2, 0.1], 0.887, power=0.9).n_total, 1)
+    186.8
+    """
+    if log_odds_ratio == 0 or not math.isfinite(log_odds_ratio):
+        raise StatisticsError(
+            f"log_odds_ratio is {log_odds_ratio!r}; give the effect to be found."
+        )
+    z = z_sum(power, alpha)
+    efficiency = 1 - float((level_shares(shares) ** 3).sum())
+    return Whitehead(
+        12 * z**2 / (log_odds_ratio**2 * efficiency), efficiency, log_odds_ratio
+    )
+
+
+def z_sum(power: float, alpha: float) -> float:
+    """Sum of the normal quantiles of a two-sided test and its power, checked."""
+    from scipy.special import ndtri
+
+    if not (0 < alpha < 1 and alpha < power < 1):
+        raise StatisticsError(
+            f"power is {power!r} and alpha {alpha!r}; both are fractions, and power "
+            "must lie between alpha and 1 (0.8 and 0.05)."
+        )
+    return float(ndtri(1 - alpha / 2) + ndtri(power))
