@@ -1,5 +1,6 @@
 """Where a notebook finds its tables, and how it loads them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 import sys
@@ -67,3 +68,80 @@ class Inputs:
     notes: tuple[str, ...]
     sources: dict[str, str]
     provenance_note: str
+
+
+def load(
+    replies: str,
+    verdicts: str,
+    labels: str = "",
+    *,
+    cache: str = "",
+    control: str = "",
+) -> Inputs:
+    """Load a notebook's tables; paths below the project's root are found too.
+
+    Args:
+        replies: Table of replies.
+        verdicts: Table of verdicts; "" replays them from the cache.
+        labels: Table of labels, long or wide; "" is none.
+        cache: Cache file to replay from where `verdicts` is empty; "" is the user's
+            own. Nothing is sent anywhere: what the cache lacks is an error.
+        control: The baseline arm, which must occur where it is given.
+
+    Raises:
+        TableError: A table cannot be used, or there is no arm called `control`; the
+            message says what is there.
+    """
+    import polars as pl
+
+    from reply_resolution.labels import LABEL_SCHEMA, read_labels
+    from reply_resolution.replies import read_replies
+    from reply_resolution.verdicts import join_and_note, read_verdicts
+
+    paths = {name: resolve(name) for name in (replies, verdicts, labels) if name}
+    table = read_replies(paths[replies], need_arm=bool(control))
+    if control and control not in table.frame["arm"].unique():
+        arms = ", ".join(map(repr, sorted(table.frame["arm"].drop_nulls().unique())))
+        raise TableError(
+            f"{replies} has no arm {control!r}. Its arms are {arms}; name the baseline "
+            "in the parameter `control`."
+        )
+    notes = list(table.notes)
+    sources = {replies: table.sha256}
+    if verdicts:
+        judged = read_verdicts(paths[verdicts])
+        sources[verdicts] = judged.sha256
+        notes += judged.notes
+        verdict_frame = judged.frame
+    else:
+        verdict_frame = _replay(table.frame, cache)
+    joined, unmatched = join_and_note(table.frame, verdict_frame)
+    notes += unmatched
+    label_frame = pl.DataFrame(schema=LABEL_SCHEMA)
+    if labels:
+        labelled = read_labels(paths[labels])
+        sources[labels] = labelled.sha256
+        notes += labelled.notes
+        label_frame = labelled.frame
+    return Inputs(
+        replies=joined,
+        verdicts=verdict_frame,
+        labels=label_frame,
+        notes=tuple(notes),
+        sources=sources,
+        provenance_note=_PROVENANCE if _bundled(paths.values()) else "",
+    )
+
+
+def _replay(replies: "pl.DataFrame", cache: str) -> "pl.DataFrame":
+    from reply_resolution.judge.replay import replay
+
+    return replay(replies, cache=cache or None)
+
+
+def _bundled(paths: Iterable[str]) -> bool:
+    try:
+        data = (root() / "data").resolve()
+    except TableError:
+        return False
+    return any(data in Path(p).resolve().parents for p in paths)

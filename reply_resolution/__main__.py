@@ -1,0 +1,7 @@
+"""`python -m reply_resolution` is the command line."""
+
+import sys
+
+from reply_resolution.cli import main
+
+sys.exit(main())
