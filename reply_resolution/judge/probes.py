@@ -169,7 +169,7 @@ def _outcome(
     rows = [found.get(p.probe_id) for p in group]
     statuses = [_status(row) for row in rows]
     scores: list[int | None] = [row["score"] if row else None for row in rows]
-    if "not_judged" in statuses:
+    if {"not_judged", "failed"} & set(statuses):  # nothing was learned of the judge
         result = "not_measured"
     elif any(s != "scored" for s in statuses):
         result = "no_score"
