@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import RateDifference, check_confidence
 from reply_resolution.stats.exact2x2 import check_counts
+from reply_resolution.stats.power_formulas import normal_power
 from reply_resolution.stats.score_interval import score_interval, score_statistic
 
 
@@ -231,3 +232,57 @@ def _tango(b: int, c: int, n: int, d: float) -> float:
     if variance <= 1e-12:
         return 0.0 if abs(gap) < 1e-9 else math.copysign(math.inf, gap)
     return gap / math.sqrt(variance)
+
+
+def paired_power(
+    effect: float,
+    mean_square: float,
+    discordant: float,
+    rate_effect: float,
+    n: int,
+    *,
+    alpha: float = 0.05,
+) -> tuple[float, float]:
+    """Power of both analyses of pairs: sign flips of the scores, exact McNemar.
+
+    Args:
+        effect: Assumed difference in mean score, points.
+        mean_square: Mean squared difference within a pair, arm-blind.
+        discordant: Share of pairs in which exactly one reply resolved.
+        rate_effect: The effect as a difference in share resolved, fraction.
+        n: Pairs.
+        alpha: Two-sided error rate, fraction.
+
+    Returns:
+        Power of the ordinal (normal limit) and of the binary analysis (enumerated up
+        to 2,000 pairs, normal limit above), fractions.
+    """
+    ordinal = normal_power(
+        effect,
+        math.sqrt((mean_square + effect**2) / n),
+        math.sqrt(mean_square / n),
+        alpha,
+    )
+    # An effect needs at least as many discordant pairs as it turns.
+    q = min(1.0, max(discordant, abs(rate_effect)))
+    if q == 0:
+        return ordinal, 0.0
+    if n > 2000:
+        real = math.sqrt(max(0.0, q - rate_effect**2) / n)
+        return ordinal, normal_power(rate_effect, math.sqrt(q / n), real, alpha)
+    from scipy.special import bdtr, bdtrc
+
+    favours = (q + rate_effect) / (2 * q)
+    pairs = np.arange(n + 1)
+    shares = np.diff(bdtr(pairs, n, q), prepend=0.0)  # of m discordant pairs
+    total = 0.0
+    for m, weight in zip(pairs[1:], shares[1:], strict=True):
+        if weight < 1e-12:
+            continue
+        tails = 2 * bdtr(np.arange(m // 2 + 1), int(m), 0.5)
+        reject = int((tails <= alpha).sum()) - 1
+        if reject >= 0:
+            total += float(weight) * float(
+                bdtr(reject, int(m), favours) + bdtrc(m - reject - 1, int(m), favours)
+            )
+    return ordinal, total

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.power_assumptions import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +54,50 @@ def measure_design_effect(
         raise StatisticsError(f"{len(x)} values and {len(users)} users; give pairs.")
     index: dict[Hashable, int] = {}
     code = np.array([index.setdefault(user, len(index)) for user in users], dtype=int)
-    g = len(index)
+    return design_effect_of_users(
+        np.bincount(code, minlength=len(index)).astype(float),
+        np.bincount(code, weights=x, minlength=len(index)).astype(float),
+        squares=float((x**2).sum()),
+    )
+
+
+def design_effect_of_users(
+    sizes: Floats | Sequence[float],
+    sums: Floats | Sequence[float],
+    *,
+    squares: float,
+    number: Floats | Sequence[float] | None = None,
+) -> DesignEffect:
+    """The same from what each user holds, or each type of user.
+
+    Args:
+        sizes: Replies of a user of the type, shape (types,).
+        sums: Sum of that user's values.
+        squares: Sum of the squared values of all replies of all users.
+        number: How many users are of the type; 1 each when left out.
+
+    Raises:
+        StatisticsError: Fewer than two users.
+    """
+    size, total = np.asarray(sizes, dtype=float), np.asarray(sums, dtype=float)
+    times = np.ones(len(size)) if number is None else np.asarray(number, dtype=float)
+    g = int(times.sum())
     if g < 2:
         raise StatisticsError(
             f"there is {g} user with a score; a design effect needs two or more."
         )
-    n = len(x)
-    deviation = x - x.mean()
-    plain = float((deviation**2).sum())
-    sizes = np.bincount(code, minlength=g)
-    sums = np.bincount(code, weights=deviation, minlength=g)
-    weighted_size = float((sizes**2).sum() / n)
-    if plain == 0:
+    n = float((times * size).sum())
+    mean = float((times * total).sum()) / n
+    plain = squares - n * mean**2
+    weighted_size = float((times * size**2).sum()) / n
+    if plain <= 1e-9 * max(1.0, squares):
         # Nothing varies, so nothing can be measured: assume users are all alike.
         effect = weighted_size
     else:
-        effect = max(1.0, float((sums**2).sum()) * g / (g - 1) / plain)
+        between = float((times * (total - size * mean) ** 2).sum())
+        effect = max(1.0, between * g / (g - 1) / plain)
     icc = min(1.0, (effect - 1) / (weighted_size - 1)) if weighted_size > 1 else 0.0
-    return DesignEffect(effect, n / effect, icc, g, n)
+    return DesignEffect(effect, n / effect, icc, g, round(n))
 
 
 def expected_design_effect(

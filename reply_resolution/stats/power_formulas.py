@@ -54,7 +54,7 @@ def ordinal_power(
     total = n0 + n1
     pooled = (n0 * v0 + n1 * v1) / total + n0 * n1 * (m1 - m0) ** 2 / total**2
     under_null = math.sqrt(pooled * (1 / n0 + 1 / n1))
-    return _normal_power(m1 - m0, under_null, math.sqrt(v0 / n0 + v1 / n1), alpha)
+    return normal_power(m1 - m0, under_null, math.sqrt(v0 / n0 + v1 / n1), alpha)
 
 
 def binary_power(
@@ -96,12 +96,20 @@ def _binary_power_limit(
     pooled = (n0 * p0 + n1 * p1) / (n0 + n1)
     under_null = math.sqrt(pooled * (1 - pooled) * (1 / n0 + 1 / n1))
     real = math.sqrt(p0 * (1 - p0) / n0 + p1 * (1 - p1) / n1)
-    return _normal_power(p1 - p0, under_null, real, alpha)
+    return normal_power(p1 - p0, under_null, real, alpha)
 
 
-def _normal_power(
+def normal_power(
     difference: float, under_null: float, real: float, alpha: float
 ) -> float:
+    """Power of a two-sided z test whose spread differs under null and alternative.
+
+    Args:
+        difference: The true difference.
+        under_null: Standard error the test uses.
+        real: Standard error of the estimate if the difference is true.
+        alpha: Two-sided error rate, fraction.
+    """
     from scipy.special import ndtr, ndtri
 
     limit = float(ndtri(1 - alpha / 2)) * under_null
