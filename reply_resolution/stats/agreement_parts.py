@@ -161,7 +161,10 @@ def from_tables(
     cells = rows * k + columns
     # Mean weight 1, so that sums keep the size that alpha's correction expects.
     weight = core.weight / core.weight.mean()
-    table: Array = np.bincount(cells, weight, minlength=k * k).reshape(k, k) * 1.0
+    table: Array = np.asarray(
+        np.bincount(cells, weight, minlength=k * k), dtype=np.float64
+    )
+    table = table.reshape(k, k)
     shown = np.bincount(cells, core.weight, minlength=k * k).reshape(k, k)
     flat = draw_tables(cells, k * k, weight, core.groups, resamples, seed)
     # Statistics of wide tables in portions: (draws, K, K) several times over.

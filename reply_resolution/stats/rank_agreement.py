@@ -106,8 +106,8 @@ def _kendall(x: Array, y: Array, share: Array) -> Influence:
         - _below(rank_x, up_y, share)
         - _below(up_x, rank_y, share)
     )
-    untied_x: Array = 1 - np.bincount(rank_x, share)[rank_x]
-    untied_y: Array = 1 - np.bincount(rank_y, share)[rank_y]
+    untied_x: Array = np.subtract(1.0, np.bincount(rank_x, share)[rank_x])
+    untied_y: Array = np.subtract(1.0, np.bincount(rank_y, share)[rank_y])
     c, u = float(share @ balance), float(share @ untied_x)
     v = float(share @ untied_y)
     return _product_ratio(

@@ -1,0 +1,410 @@
+"""People: their agreement among themselves and with themselves, and their consensus."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+import polars as pl
+
+from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.stats import concordance
+from reply_resolution.stats.agreement import Agreement, agreement
+from reply_resolution.stats.agreement_parts import Array, Estimate, wilson
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotatorAgreement:
+    """How annotators match among themselves.
+
+    Attributes:
+        annotators: Their names, in order of first appearance.
+        n_items: Items with at least two labels.
+        labels: Labels per annotator (repeats not counted).
+        krippendorff_alpha: Ordinal alpha over all annotators, missing labels allowed.
+            1 is perfect, 0 chance, below 0 worse than chance.
+        weighted_kappa: Quadratic weighted kappa over all pairs of labels of an item,
+            both orders, pooled.
+        exact: Share of those pairs that are equal. Fraction.
+        pairs: Agreement of every two annotators who share at least one item, keyed
+            "a|b"; there b takes the judge's place, so bias is b minus a.
+        warnings: What a reader should know, in sentences.
+    """
+
+    annotators: tuple[str, ...]
+    n_items: int
+    labels: dict[str, int]
+    krippendorff_alpha: Estimate
+    weighted_kappa: Estimate
+    exact: Estimate
+    pairs: dict[str, Agreement]
+    warnings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SelfAgreement:
+    """How a judge (over votes) or a person (over hidden repeats) matches itself.
+
+    Attributes:
+        n_items: Items scored at least twice.
+        n_pairs: Pairs of scores of one item.
+        flip_rate: Share of pairs that differ. Fraction, 0 is best.
+        cut_flip_rate: Share of pairs on two sides of the cut (resolved or not).
+        mean_change: Mean absolute difference, points.
+        agreement: First against later scores, with kappa; None for fewer than 2
+            pairs.
+    """
+
+    n_items: int
+    n_pairs: int
+    flip_rate: Estimate
+    cut_flip_rate: Estimate
+    mean_change: float
+    agreement: Agreement | None
+
+
+def label_keys(frame: pl.DataFrame) -> list[str]:
+    """The columns that name a reply: `request_id`, and `arm` where it is given."""
+    if "request_id" not in frame.columns:
+        raise TableError("the table has no column 'request_id'.")
+    armed = "arm" in frame.columns and frame["arm"].null_count() < frame.height
+    return ["request_id", "arm"] if armed else ["request_id"]
+
+
+def _own_labels(labels: pl.DataFrame) -> pl.DataFrame:
+    """Labels that count: no hidden repeats, no "cannot judge"."""
+    for column in ("annotator", "label"):
+        if column not in labels.columns:
+            raise TableError(
+                f"labels need a column {column!r}; read them with `read_labels`."
+            )
+    if "repeat" in labels.columns:
+        labels = labels.filter(pl.col("repeat").fill_null(0) == 0)
+    return labels.filter(pl.col("label").is_not_null())
+
+
+def consensus(labels: pl.DataFrame, *, how: str = "mean") -> pl.DataFrame:
+    """One label per reply from several annotators.
+
+    Args:
+        labels: Long form, as from `read_labels`. Repeats are left out.
+        how: "mean" (default), "median", or the name of one annotator.
+
+    Returns:
+        `request_id` (and `arm`), `label` (Float64), `annotators` (how many),
+        `spread` (largest minus smallest label, points), `weight` (1 / probability
+        of being drawn; 1 where none is given). Replies without a label are absent.
+
+    Raises:
+        StatisticsError: `how` is neither, or no label is left.
+    """
+    own = _own_labels(labels)
+    people = own["annotator"].unique(maintain_order=True).to_list()
+    if how not in ("mean", "median"):
+        if how not in people:
+            raise StatisticsError(
+                f"consensus {how!r}: give 'mean', 'median' or one of the annotators "
+                f"{', '.join(map(str, people))}."
+            )
+        own = own.filter(pl.col("annotator") == how)
+    middle = pl.col("label").median() if how == "median" else pl.col("label").mean()
+    weight = pl.col("weight").first() if "weight" in own.columns else pl.lit(1.0)
+    return own.group_by(label_keys(own), maintain_order=True).agg(
+        middle.cast(pl.Float64).alias("label"),
+        pl.len().alias("annotators"),
+        (pl.col("label").max() - pl.col("label").min()).alias("spread"),
+        weight.fill_null(1.0).alias("weight"),
+    )
+
+
+def annotator_agreement(
+    labels: pl.DataFrame,
+    *,
+    scale: tuple[int, int] = (1, 5),
+    confidence: float = 0.95,
+    resamples: int = 4000,
+    seed: int = _SEED,
+) -> AnnotatorAgreement:
+    """Agreement of two and more annotators, with intervals over items.
+
+    Args:
+        labels: Long form, as from `read_labels`; whole labels. Repeats and "cannot
+            judge" are left out.
+        scale: Lowest and highest label.
+        confidence: Level of the intervals, fraction.
+        resamples: Bootstrap draws of items.
+        seed: Of the bootstrap.
+
+    Raises:
+        StatisticsError: No item has two labels.
+
+    Source: Krippendorff 2011; pairs as in Light 1971, pooled.
+    """
+    own = _own_labels(labels)
+    keys = label_keys(own)
+    people = [str(a) for a in own["annotator"].unique(maintain_order=True)]
+    counts = _level_counts(own, keys, scale)
+    shared = counts[counts.sum(1) >= 2]
+    if not len(shared):
+        raise StatisticsError(
+            f"no item was labelled by two of the {len(people)} annotators; let two "
+            "people label the same replies to see how they agree."
+        )
+    values = np.arange(scale[0], scale[1] + 1, dtype=float)
+    types, sizes = np.unique(shared, axis=0, return_counts=True)
+    # Per type of item: its coincidences (pairs weighted 1 / (m - 1)), and its pairs.
+    pairs = types[:, :, None] * types[:, None, :]
+    pairs = pairs - np.einsum("ik,kl->ikl", types, np.eye(len(values)))
+    coincidences = pairs / (types.sum(1) - 1)[:, None, None]
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(len(shared), sizes / sizes.sum(), size=resamples)
+    weights = np.concatenate((sizes[None, :], drawn)).astype(float)
+    alpha = concordance.alpha_from_coincidences(
+        np.tensordot(weights, coincidences, 1), values
+    )
+    kappa = concordance.weighted_kappa(np.tensordot(weights, pairs, 1), values)
+    same = concordance.exact(np.tensordot(weights, pairs, 1))
+    notes = [
+        f"{name} has only {n} labels; read their agreement with care."
+        for name, n in _per_person(own).items()
+        if n < 20
+    ]
+    return AnnotatorAgreement(
+        annotators=tuple(people),
+        n_items=len(shared),
+        labels=_per_person(own),
+        krippendorff_alpha=_percentiles(alpha, confidence),
+        weighted_kappa=_percentiles(kappa, confidence),
+        exact=Estimate(
+            float(same[0]), *wilson(float(same[0]), len(shared), confidence)
+        ),
+        pairs=_pairs(own, keys, people, scale, confidence),
+        warnings=tuple(notes),
+    )
+
+
+def _per_person(own: pl.DataFrame) -> dict[str, int]:
+    rows = own.group_by("annotator", maintain_order=True).len()
+    return {str(name): int(n) for name, n in rows.iter_rows()}
+
+
+def _level_counts(
+    own: pl.DataFrame, keys: Sequence[str], scale: tuple[int, int]
+) -> Array:
+    """Labels per item and level, shape (items, levels)."""
+    low, high = scale
+    off = own.filter(~pl.col("label").is_between(low, high))
+    whole = own.filter(pl.col("label") != pl.col("label").floor())
+    if len(off) or len(whole):
+        raise StatisticsError(
+            f"{len(off)} labels are outside {low} to {high} and {len(whole)} are not "
+            "whole; agreement among annotators needs their own whole labels."
+        )
+    table = own.group_by(keys, maintain_order=True).agg(
+        *((pl.col("label") == v).sum().alias(str(v)) for v in range(low, high + 1))
+    )
+    return table.drop(keys).to_numpy().astype(float)
+
+
+def _percentiles(values: Array, confidence: float) -> Estimate:
+    """The first value with the percentile interval of the rest."""
+    point, draws = float(values[0]), values[1:]
+    if np.isnan(point):
+        return Estimate(None, reason="it is 0/0, all labels are equal")
+    usable = draws[~np.isnan(draws)]
+    tail = (1 - confidence) / 2
+    if len(usable) < 0.9 * len(draws) or np.ptp(usable) <= 1e-12:
+        return Estimate(point, reason="too little variety for an interval")
+    low, high = np.quantile(usable, (tail, 1 - tail))
+    return Estimate(point, float(low), float(high))
+
+
+def _pairs(
+    own: pl.DataFrame,
+    keys: Sequence[str],
+    people: Sequence[str],
+    scale: tuple[int, int],
+    confidence: float,
+) -> dict[str, Agreement]:
+    wide = own.with_columns(pl.col("annotator").cast(pl.String)).pivot(
+        "annotator", index=keys, values="label", aggregate_function="first"
+    )
+    out = {}
+    for a, b in combinations(people, 2):
+        both = wide.filter(pl.col(a).is_not_null() & pl.col(b).is_not_null())
+        if len(both):
+            out[f"{a}|{b}"] = agreement(
+                both[b], both[a], scale=scale, confidence=confidence, resamples=2000
+            )
+    return out
+
+
+def self_agreement(
+    frame: pl.DataFrame,
+    *,
+    value: str = "score",
+    turn: str = "vote",
+    by: Sequence[str] | None = None,
+    cut: int = 4,
+    scale: tuple[int, int] = (1, 5),
+    confidence: float = 0.95,
+) -> SelfAgreement:
+    """Agreement of repeated scores of the same items: votes, or hidden repeats.
+
+    The first score of an item is compared with each later one; an item is one unit
+    however often it was repeated.
+
+    Args:
+        frame: One row per score: verdicts (`turn="vote"`) or labels
+            (`value="label", turn="repeat"`, and `by` with "annotator").
+        value: Column of the score; null (refused, cannot judge) is left out.
+        turn: Column that numbers the repeats; the lowest is the first.
+        by: Columns that name the item; None: `request_id`, `arm`, and `annotator`
+            for labels.
+        cut: Resolved from here, for `cut_flip_rate`.
+        scale: Lowest and highest score.
+        confidence: Level of the intervals, fraction.
+
+    Raises:
+        StatisticsError: Nothing was scored twice.
+    """
+    if by is None:
+        by = label_keys(frame)
+        if "annotator" in frame.columns:
+            by = [*by, "annotator"]
+    for column in (value, turn, *by):
+        if column not in frame.columns:
+            raise TableError(f"the table has no column {column!r}.")
+    scored = frame.filter(pl.col(value).is_not_null()).sort(turn, maintain_order=True)
+    first = scored.unique(list(by), keep="first", maintain_order=True)
+    later = scored.join(first, on=[*by, turn], how="anti", nulls_equal=True)
+    pairs = later.join(
+        first.select(*by, pl.col(value).alias("__first")),
+        on=list(by),
+        how="inner",
+        nulls_equal=True,
+    )
+    if pairs.is_empty():
+        raise StatisticsError(
+            f"nothing was scored twice (column {turn!r}); judge some replies with "
+            "votes=2, or label with hidden repeats."
+        )
+    a, b = pairs["__first"].cast(pl.Float64), pairs[value].cast(pl.Float64)
+    items = pairs.select(pl.struct(by)).to_series()
+    codes = items.rank("dense").to_numpy().astype(np.int64) - 1
+    result = (
+        agreement(b, a, scale=scale, confidence=confidence, clusters=pl.Series(codes))
+        if len(pairs) > 1
+        else None
+    )
+    differ = (a != b).to_numpy()
+    sides = ((a >= cut) != (b >= cut)).to_numpy()
+    return SelfAgreement(
+        n_items=int(codes.max()) + 1,
+        n_pairs=len(pairs),
+        flip_rate=_share(differ, codes, confidence),
+        cut_flip_rate=_share(sides, codes, confidence),
+        mean_change=float((a - b).abs().mean() or 0.0),  # type: ignore[arg-type]
+        agreement=result,
+    )
+
+
+def _share(hits: NDArray[np.bool_], codes: NDArray[np.int64], level: float) -> Estimate:
+    """Share of hits with Wilson's interval on the number of items."""
+    share = float(hits.mean())
+    return Estimate(share, *wilson(share, int(codes.max()) + 1, level))
+
+
+def wide_labels(labels: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
+    """Labels with one column per annotator, and the names of those columns.
+
+    Args:
+        labels: Long form, as from `read_labels`.
+
+    Returns:
+        A frame with the reply's keys and one column per annotator (null where they
+        gave no label), and the annotators in order of first appearance.
+    """
+    own = _own_labels(labels).with_columns(pl.col("annotator").cast(pl.String))
+    keys = label_keys(own)
+    people = own["annotator"].unique(maintain_order=True).to_list()
+    wide = own.pivot(
+        "annotator", index=keys, values="label", aggregate_function="first"
+    )
+    return wide, people
+
+
+def slices(
+    frame: pl.DataFrame,
+    *,
+    by: str,
+    judge: str = "score",
+    label: str = "label",
+    scale: tuple[int, int] = (1, 5),
+    weight: str | None = None,
+    cluster: str | None = None,
+    least: int = 10,
+    confidence: float = 0.95,
+) -> dict[str, Agreement | None]:
+    """Agreement within each value of a column: arm, language, topic, length band.
+
+    Args:
+        frame: One row per reply with the judge's score and a label.
+        by: The column; its values in order of first appearance.
+        judge: Column of the judge's score.
+        label: Column of the label.
+        scale: Lowest and highest score.
+        weight: Column of weights, or None.
+        cluster: Column of clusters, or None.
+        least: Values with fewer labelled replies give None: too few to say anything.
+        confidence: Level of the intervals, fraction.
+    """
+    for column in (by, judge, label):
+        if column not in frame.columns:
+            raise TableError(
+                f"the table has no column {column!r}; it has "
+                f"{', '.join(frame.columns)}."
+            )
+    both = frame.filter(pl.col(judge).is_not_null() & pl.col(label).is_not_null())
+    out: dict[str, Agreement | None] = {}
+    for name in both[by].unique(maintain_order=True):
+        part = both.filter(pl.col(by).eq_missing(name))
+        key = "not given" if name is None else str(name)
+        options: dict[str, Any] = {"scale": scale, "confidence": confidence}
+        if weight is not None:
+            options["weights"] = part[weight]
+        if cluster is not None:
+            options["clusters"] = part[cluster]
+        out[key] = (
+            agreement(part[judge], part[label], **options)
+            if len(part) >= least
+            else None
+        )
+    return out
+
+
+def length_bands(lengths: pl.Series, *, bands: int = 3) -> pl.Series:
+    """Replies in bands of equal size by length, named by their bounds.
+
+    Args:
+        lengths: Length of each reply, characters.
+        bands: How many.
+
+    Returns:
+        String: "up to 210", "211 to 420", "over 420" characters.
+    """
+    edges = [
+        int(np.floor(float(lengths.quantile(i / bands) or 0))) for i in range(1, bands)
+    ]
+    edges = sorted(set(edges))
+    if not edges:
+        return pl.Series(lengths.name, ["all"] * len(lengths))
+    names = [f"up to {edges[0]:,} characters"]
+    names += [f"{a + 1:,} to {b:,} characters" for a, b in pairwise(edges)]
+    names.append(f"over {edges[-1]:,} characters")
+    position = np.searchsorted(edges, lengths.to_numpy(), side="left")
+    return pl.Series(lengths.name, [names[i] for i in position])
