@@ -175,8 +175,8 @@ def choose_cut(
         meaning,
         rows,
         False,
-        f"The rubric's cut {meaning} stands: no other cut of the judge matches people's "
-        f"{meaning} or more clearly better (Youden index {own:.2f}).",
+        f"The rubric's cut {meaning} stands: no other cut of the judge matches "
+        f"people's {meaning} or more clearly better (Youden index {own:.2f}).",
     )
 
 
