@@ -169,7 +169,7 @@ class ProbeCard:
         parts += html(element("p", self.attack_sentence()))
         if self.failed:
             parts += _failures(self.failed)
-        notes = (element("p", note, class_="note") for note in self.warnings)
+        notes = (element("p", note, class_="muted") for note in self.warnings)
         return str(parts + html(*notes))
 
     def attack_sentence(self) -> str:

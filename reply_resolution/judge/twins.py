@@ -53,7 +53,7 @@ class Twins:
             for kind, n in made.iter_rows()
         ]
         shown: Html = table(rows, caption="Twins made")
-        return str(shown + html(*(element("p", n, class_="note") for n in self.notes)))
+        return str(shown + html(*(element("p", n, class_="muted") for n in self.notes)))
 
 
 def make_twins(
@@ -93,7 +93,8 @@ def make_twins(
     if unknown:
         raise TableError(
             f"twins of kind {', '.join(map(repr, unknown))} cannot be made; choose "
-            f"from {', '.join(KINDS)}, or write a table of twins (request_id, kind, reply)."
+            f"from {', '.join(KINDS)}, or give a table of twins (request_id, kind, "
+            "reply)."
         )
     for column in ("request_id", "reply"):
         if column not in replies.columns:

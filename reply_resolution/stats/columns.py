@@ -3,11 +3,7 @@
 import polars as pl
 
 from reply_resolution.errors import TableError
-
-# Blanks and characters that print nothing: a reply of only these is empty.
-_INVISIBLE = r"[\s\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f" + (
-    r"\u202a-\u202e\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0]"
-)
+from reply_resolution.replies import empty_expr, length_expr
 
 
 def length_column(
@@ -37,10 +33,11 @@ def length_column(
             )
         return values.alias("length")
     need(frame, reply)
-    text = frame[reply].cast(pl.String)
-    filled = text.str.replace_all(_INVISIBLE, "").str.len_chars() > 0
-    counted = text.str.replace_all("\r\n", "\n", literal=True).str.len_chars()
-    return (counted * filled).cast(pl.Float64).alias("length")
+    # A text of nothing but blanks and invisible characters has no length.
+    counted = pl.when(empty_expr(reply)).then(0).otherwise(length_expr(reply))
+    known = pl.when(pl.col(reply).is_not_null()).then(counted)
+    text = frame.select(pl.col(reply).cast(pl.String))
+    return text.select(known.cast(pl.Float64).alias("length")).to_series()
 
 
 def numbers(frame: pl.DataFrame, column: str) -> pl.Series:

@@ -452,4 +452,4 @@ def _usable(
 
 def notes_html(warnings: Sequence[str]) -> Html:
     """Warnings as paragraphs under a table."""
-    return html(*(element("p", note, class_="note") for note in warnings))
+    return html(*(element("p", note, class_="muted") for note in warnings))

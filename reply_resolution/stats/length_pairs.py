@@ -17,6 +17,7 @@ import polars as pl
 from reply_resolution.display import interval, number, pvalue, table
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.columns import need, numbers
+from reply_resolution.stats.permutation import paired_permutation_test
 from reply_resolution.stats.regression import t_quantile
 
 Range = tuple[float, float]
@@ -207,30 +208,8 @@ def _mean_change(d: npt.NDArray[np.float64], confidence: float) -> tuple[float, 
 
 
 def _sign_flip(d: npt.NDArray[np.float64]) -> float:
-    """P(|sum of randomly signed d| >= |sum of d|), exactly, in whole numbers."""
-    whole = _whole(d)
-    observed = abs(int(whole.sum()))
-    sizes, counts = np.unique(np.abs(whole[whole != 0]), return_counts=True)
-    chances = np.ones(1)
-    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
-        step = np.zeros(2 * size * count + 1)
-        step[:: 2 * size] = [
-            math.exp(_log_binomial(count, k)) for k in range(count + 1)
-        ]
-        chances = np.convolve(chances, step)
-    centre = len(chances) // 2
-    if observed == 0:
-        return 1.0
-    return float(min(1.0, 2 * chances[centre + observed :].sum()))
-
-
-def _log_binomial(n: int, k: int) -> float:
-    return (
-        math.lgamma(n + 1)
-        - math.lgamma(k + 1)
-        - math.lgamma(n - k + 1)
-        - n * math.log(2)
-    )
+    sizes, numbers_of = np.unique(_whole(d), return_counts=True)
+    return paired_permutation_test(sizes, numbers_of).pvalue
 
 
 def _whole(d: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:

@@ -152,7 +152,7 @@ def length_verdict(
 def _bounds(
     bias: LengthBias | None, pairs: PairsTest | None
 ) -> dict[str, tuple[float, bool]]:
-    """Evidence -> the largest bias it allows, judge points, and whether it finds one."""
+    """Evidence -> the largest bias it allows (judge points), whether it finds one."""
     bounds = {}
     if bias is not None and bias.judge_standard_error is not None:
         half = t_quantile(bias.confidence, bias.degrees) * bias.judge_standard_error
