@@ -232,7 +232,9 @@ def wilson(share: float, n: float, confidence: float) -> tuple[float, float]:
     z = float(ndtri((1 + confidence) / 2))
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     reach = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    return max(0.0, float(centre - reach)), min(1.0, float(centre + reach))
+    # At 0 and 1 the formula reaches the end exactly, but for rounding.
+    low = 0.0 if share <= 0 else max(0.0, float(centre - reach))
+    return low, 1.0 if share >= 1 else min(1.0, float(centre + reach))
 
 
 def _estimate(

@@ -1,12 +1,10 @@
-"""People: their agreement among themselves and with themselves, and their consensus."""
+"""People: their agreement among themselves, and their consensus."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations, pairwise
-from typing import Any
+from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 import polars as pl
 
 from reply_resolution.errors import StatisticsError, TableError
@@ -43,28 +41,6 @@ class AnnotatorAgreement:
     exact: Estimate
     pairs: dict[str, Agreement]
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class SelfAgreement:
-    """How a judge (over votes) or a person (over hidden repeats) matches itself.
-
-    Attributes:
-        n_items: Items scored at least twice.
-        n_pairs: Pairs of scores of one item.
-        flip_rate: Share of pairs that differ. Fraction, 0 is best.
-        cut_flip_rate: Share of pairs on two sides of the cut (resolved or not).
-        mean_change: Mean absolute difference, points.
-        agreement: First against later scores, with kappa; None for fewer than 2
-            pairs.
-    """
-
-    n_items: int
-    n_pairs: int
-    flip_rate: Estimate
-    cut_flip_rate: Estimate
-    mean_change: float
-    agreement: Agreement | None
 
 
 def label_keys(frame: pl.DataFrame) -> list[str]:
@@ -243,82 +219,6 @@ def _pairs(
     return out
 
 
-def self_agreement(
-    frame: pl.DataFrame,
-    *,
-    value: str = "score",
-    turn: str = "vote",
-    by: Sequence[str] | None = None,
-    cut: int = 4,
-    scale: tuple[int, int] = (1, 5),
-    confidence: float = 0.95,
-) -> SelfAgreement:
-    """Agreement of repeated scores of the same items: votes, or hidden repeats.
-
-    The first score of an item is compared with each later one; an item is one unit
-    however often it was repeated.
-
-    Args:
-        frame: One row per score: verdicts (`turn="vote"`) or labels
-            (`value="label", turn="repeat"`, and `by` with "annotator").
-        value: Column of the score; null (refused, cannot judge) is left out.
-        turn: Column that numbers the repeats; the lowest is the first.
-        by: Columns that name the item; None: `request_id`, `arm`, and `annotator`
-            for labels.
-        cut: Resolved from here, for `cut_flip_rate`.
-        scale: Lowest and highest score.
-        confidence: Level of the intervals, fraction.
-
-    Raises:
-        StatisticsError: Nothing was scored twice.
-    """
-    if by is None:
-        by = label_keys(frame)
-        if "annotator" in frame.columns:
-            by = [*by, "annotator"]
-    for column in (value, turn, *by):
-        if column not in frame.columns:
-            raise TableError(f"the table has no column {column!r}.")
-    scored = frame.filter(pl.col(value).is_not_null()).sort(turn, maintain_order=True)
-    first = scored.unique(list(by), keep="first", maintain_order=True)
-    later = scored.join(first, on=[*by, turn], how="anti", nulls_equal=True)
-    pairs = later.join(
-        first.select(*by, pl.col(value).alias("__first")),
-        on=list(by),
-        how="inner",
-        nulls_equal=True,
-    )
-    if pairs.is_empty():
-        raise StatisticsError(
-            f"nothing was scored twice (column {turn!r}); judge some replies with "
-            "votes=2, or label with hidden repeats."
-        )
-    a, b = pairs["__first"].cast(pl.Float64), pairs[value].cast(pl.Float64)
-    items = pairs.select(pl.struct(by)).to_series()
-    codes = items.rank("dense").to_numpy().astype(np.int64) - 1
-    result = (
-        agreement(b, a, scale=scale, confidence=confidence, clusters=pl.Series(codes))
-        if len(pairs) > 1
-        else None
-    )
-    differ = (a != b).to_numpy()
-    sides = ((a >= cut) != (b >= cut)).to_numpy()
-    return SelfAgreement(
-        n_items=int(codes.max()) + 1,
-        n_pairs=len(pairs),
-        flip_rate=_share(differ, codes, confidence),
-        cut_flip_rate=_share(sides, codes, confidence),
-        mean_change=float((a - b).abs().mean() or 0.0),  # type: ignore[arg-type]
-        agreement=result,
-    )
-
-
-def _share(hits: NDArray[np.bool_], codes: NDArray[np.int64], level: float) -> Estimate:
-    """Share of hits with Wilson's interval on the number of items."""
-    share = float(hits.mean())
-    return Estimate(share, *wilson(share, int(codes.max()) + 1, level))
-
-
 def wide_labels(labels: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Labels with one column per annotator, and the names of those columns.
 
@@ -336,75 +236,3 @@ def wide_labels(labels: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         "annotator", index=keys, values="label", aggregate_function="first"
     )
     return wide, people
-
-
-def slices(
-    frame: pl.DataFrame,
-    *,
-    by: str,
-    judge: str = "score",
-    label: str = "label",
-    scale: tuple[int, int] = (1, 5),
-    weight: str | None = None,
-    cluster: str | None = None,
-    least: int = 10,
-    confidence: float = 0.95,
-) -> dict[str, Agreement | None]:
-    """Agreement within each value of a column: arm, language, topic, length band.
-
-    Args:
-        frame: One row per reply with the judge's score and a label.
-        by: The column; its values in order of first appearance.
-        judge: Column of the judge's score.
-        label: Column of the label.
-        scale: Lowest and highest score.
-        weight: Column of weights, or None.
-        cluster: Column of clusters, or None.
-        least: Values with fewer labelled replies give None: too few to say anything.
-        confidence: Level of the intervals, fraction.
-    """
-    for column in (by, judge, label):
-        if column not in frame.columns:
-            raise TableError(
-                f"the table has no column {column!r}; it has "
-                f"{', '.join(frame.columns)}."
-            )
-    both = frame.filter(pl.col(judge).is_not_null() & pl.col(label).is_not_null())
-    out: dict[str, Agreement | None] = {}
-    for name in both[by].unique(maintain_order=True):
-        part = both.filter(pl.col(by).eq_missing(name))
-        key = "not given" if name is None else str(name)
-        options: dict[str, Any] = {"scale": scale, "confidence": confidence}
-        if weight is not None:
-            options["weights"] = part[weight]
-        if cluster is not None:
-            options["clusters"] = part[cluster]
-        out[key] = (
-            agreement(part[judge], part[label], **options)
-            if len(part) >= least
-            else None
-        )
-    return out
-
-
-def length_bands(lengths: pl.Series, *, bands: int = 3) -> pl.Series:
-    """Replies in bands of equal size by length, named by their bounds.
-
-    Args:
-        lengths: Length of each reply, characters.
-        bands: How many.
-
-    Returns:
-        String: "up to 210", "211 to 420", "over 420" characters.
-    """
-    edges = [
-        int(np.floor(float(lengths.quantile(i / bands) or 0))) for i in range(1, bands)
-    ]
-    edges = sorted(set(edges))
-    if not edges:
-        return pl.Series(lengths.name, ["all"] * len(lengths))
-    names = [f"up to {edges[0]:,} characters"]
-    names += [f"{a + 1:,} to {b:,} characters" for a, b in pairwise(edges)]
-    names.append(f"over {edges[-1]:,} characters")
-    position = np.searchsorted(edges, lengths.to_numpy(), side="left")
-    return pl.Series(lengths.name, [names[i] for i in position])
