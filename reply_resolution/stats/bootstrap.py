@@ -1,0 +1,356 @@
+"""Bootstrap intervals for means of few-valued scores: exact, without drawing.
+
+With infinitely many resamples the bootstrap sum of an arm is a sum of n draws from its
+own counts. Its distribution is the n-th power of a characteristic function, inverted on
+a window of ten standard deviations, so the interval costs about the square root of n,
+needs no seed, and is the same on every machine. Statistics that are no means are
+resampled as multinomial counts, at a cost that does not depend on n.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import ceil, floor, pi, sqrt
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.lattice import Floats, Ints
+
+Method = Literal["expanded", "percentile", "bca"]
+
+#: Fewer units than this in an arm, and no interval is called reliable.
+MIN_UNITS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval and whether it deserves the name.
+
+    Attributes:
+        low: Lower end, in the unit of the estimate; None where it is undefined.
+        high: Upper end, same unit; None where it is undefined.
+        method: How it was made, in words.
+        reliable: False where too few units, or no spread at all, make its coverage
+            unknown or low.
+        reason: Why it is not reliable, a phrase; "" where it is.
+    """
+
+    low: float | None
+    high: float | None
+    method: str
+    reliable: bool
+    reason: str
+
+    @property
+    def ends(self) -> tuple[float | None, float | None]:
+        """Both ends."""
+        return (self.low, self.high)
+
+
+def mean_interval(
+    counts: Ints,
+    *,
+    values: Ints | None = None,
+    confidence: float = 0.95,
+    method: Method = "expanded",
+) -> Interval:
+    """Exact bootstrap interval of one mean (for pairs: of the mean difference).
+
+    Args:
+        counts: How often each value occurs; shape (K,).
+        values: Integer value of each level; 1 to K by default.
+        confidence: Nominal coverage, fraction.
+        method: See `difference_interval`.
+    """
+    counts, values = _checked(counts, values)
+    return _interval([_Arm.of(counts, values, 1)], confidence, method)
+
+
+def difference_interval(
+    control: Ints,
+    treatment: Ints,
+    *,
+    values: Ints | None = None,
+    confidence: float = 0.95,
+    method: Method = "expanded",
+) -> Interval:
+    """Exact bootstrap interval of the difference in means, treatment minus control.
+
+    Args:
+        control: Control's replies at each level; shape (K,).
+        treatment: Treatment's replies at each level; shape (K,).
+        values: Integer value of each level; 1 to K by default.
+        confidence: Nominal coverage, fraction.
+        method: "expanded" (default): percentiles widened so that a normal bootstrap
+            would give Welch's t interval (Hesterberg 2015, The American Statistician
+            69, 371-386). "percentile": plain. "bca": bias-corrected and accelerated
+            (Efron 1987); it covers only 0.88 at 20 an arm near the ceiling.
+
+    Returns:
+        The interval, in points. Where no reply differs from its arm's mean it is the
+        estimate itself, marked as not reliable; with a single reply it is undefined.
+
+    Raises:
+        StatisticsError: An arm is empty, or the confidence is no fraction.
+
+    >>> import numpy as np
+    >>> found = difference_interval(np.array([3, 1, 4, 2, 1]), np.array([11, 2, 0, 1, 0]))
+    >>> round(found.low, 4), round(found.high, 4), found.reliable
+    (-2.3312, -0.3636, False)
+    """
+    control, values = _checked(control, values)
+    treatment, values = _checked(treatment, values)
+    arms = [_Arm.of(treatment, values, 1), _Arm.of(control, values, -1)]
+    return _interval(arms, confidence, method)
+
+
+def count_bootstrap(
+    control: Ints,
+    treatment: Ints,
+    statistic: Callable[[Ints, Ints], Floats],
+    *,
+    seed: int,
+    resamples: int = 9_999,
+    confidence: float = 0.95,
+    expand: tuple[float, float] | None = None,
+) -> tuple[float, float]:
+    """Bootstrap interval of any statistic of two count vectors, by multinomial draws.
+
+    Args:
+        control: Units of each type in control; shape (T,).
+        treatment: Units of each type in treatment; shape (T,).
+        statistic: Vectorised over the first axis: (B, T), (B, T) -> (B,).
+        seed: Of the draws.
+        resamples: How many. Cost and memory do not depend on the number of replies.
+        confidence: Nominal coverage, fraction.
+        expand: Factor and degrees of freedom of the expanded percentiles; None for
+            plain ones.
+
+    Returns:
+        Both ends. Undefined resamples (not finite) are left out.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    rng = np.random.default_rng(seed)
+    rows = max(1, 2_000_000 // max(1, len(control)))
+    drawn: list[Floats] = []
+    done = 0
+    while done < resamples:
+        size = min(rows, resamples - done)
+        x = rng.multinomial(int(control.sum()), control / control.sum(), size)
+        y = rng.multinomial(int(treatment.sum()), treatment / treatment.sum(), size)
+        drawn.append(statistic(x, y))
+        done += size
+    values = np.concatenate(drawn)
+    values = values[np.isfinite(values)]
+    alpha = (1 - confidence) / 2
+    if expand is not None:
+        factor, df = expand
+        alpha = float(ndtr(factor * stdtrit(df, alpha)))
+    low, high = np.quantile(values, [alpha, 1 - alpha])
+    return float(low), float(high)
+
+
+def _checked(counts: Ints, values: Ints | None) -> tuple[Ints, Ints]:
+    counts = np.asarray(counts)
+    if values is None:
+        values = np.arange(1, len(counts) + 1, dtype=np.int64)
+    if counts.sum() <= 0 or (counts < 0).any():
+        raise StatisticsError(
+            f"counts {counts.tolist()} hold no replies (or negative ones); an interval "
+            "needs at least one reply an arm."
+        )
+    return counts.astype(np.int64), np.asarray(values, dtype=np.int64)
+
+
+def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval:
+    from scipy.special import ndtr, ndtri, stdtrit
+
+    if not 0 < confidence < 1:
+        raise StatisticsError(
+            f"confidence {confidence!r} is not between 0 and 1; give a fraction, "
+            "for example 0.95."
+        )
+    names = {
+        "expanded": "exact bootstrap, expanded percentile",
+        "percentile": "exact bootstrap, percentile",
+        "bca": "exact bootstrap, BCa",
+    }
+    if method not in names:
+        raise StatisticsError(
+            f"interval method {method!r} does not exist; choose one of "
+            f"{', '.join(names)}."
+        )
+    name = names[method]
+    if any(arm.n < 2 for arm in arms):
+        return Interval(None, None, name, False, "an arm has a single unit")
+    estimate = sum(arm.sign * arm.mean for arm in arms)
+    variance = sum(arm.second for arm in arms)
+    if variance == 0:
+        return Interval(estimate, estimate, name, False, "degenerate: no spread")
+    distribution = _Distribution(arms)
+    alpha = (1 - confidence) / 2
+    low_at = high_at = alpha
+    if method == "expanded":
+        welch = [arm.second * arm.n / (arm.n - 1) for arm in arms]
+        df = sum(welch) ** 2 / sum(
+            w * w / (arm.n - 1) for w, arm in zip(welch, arms, strict=True)
+        )
+        factor = sqrt(sum(welch) / variance)
+        low_at = high_at = float(ndtr(factor * stdtrit(df, alpha)))
+    elif method == "bca":
+        below, at = distribution.around_estimate()
+        z0 = float(ndtri(below + at / 2))
+        skew = sum(arm.sign * arm.third for arm in arms)
+        acceleration = skew / (6 * variance**1.5)
+        z = float(ndtri(alpha))
+        low_at = float(ndtr(z0 + (z0 + z) / (1 - acceleration * (z0 + z))))
+        high_at = float(ndtr(-(z0 + (z0 - z) / (1 - acceleration * (z0 - z)))))
+    reason = ""
+    if min(arm.n for arm in arms) < MIN_UNITS:
+        reason = f"fewer than {MIN_UNITS} units in an arm"
+    return Interval(
+        distribution.lower(low_at),
+        distribution.upper(high_at),
+        name,
+        not reason,
+        reason,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Arm:
+    """One arm's bootstrap sum: `start + step * i` with probability `mass[i]`."""
+
+    n: int
+    sign: int
+    mean: float
+    second: float  # bootstrap variance of the mean
+    third: float  # third central moment of the mean
+    total: int
+    start: int
+    step: int
+    mass: Floats
+
+    @classmethod
+    def of(cls, counts: Ints, values: Ints, sign: int) -> "_Arm":
+        n = int(counts.sum())
+        mean = float(counts @ values) / n
+        off = values - mean
+        start, step, mass = _sum_of_draws(counts, values)
+        return cls(
+            n=n,
+            sign=sign,
+            mean=mean,
+            second=float(counts @ off**2) / n**2,
+            third=float(counts @ off**3) / n**3,
+            total=int(counts @ values),
+            start=start,
+            step=step,
+            mass=mass,
+        )
+
+
+def _sum_of_draws(
+    counts: Ints, values: Ints, width: float = 10.0
+) -> tuple[int, int, Floats]:
+    """First value, step and probabilities of the sum of n draws with replacement."""
+    held = counts > 0
+    c, s = counts[held], values[held]
+    n = int(c.sum())
+    low = int(s.min())
+    if len(c) == 1:
+        return n * low, 1, np.ones(1)
+    d = s - low
+    step = int(np.gcd.reduce(d))
+    d = d // step
+    p = c / n
+    mean = float(p @ d)
+    sd = sqrt(n * float(p @ (d - mean) ** 2))
+    top = n * int(d.max())
+    length = min(top + 1, ceil(2 * width * sd) + 60)
+    base = 0
+    if length <= top:
+        base = min(max(floor(n * mean) - length // 2, 0), top + 1 - length)
+    angle = 2 * pi * np.arange(length // 2 + 1) / length
+    # centred on the mean, so that the n-th power turns slowly
+    phi: NDArray[np.complex128] = np.zeros(len(angle), dtype=np.complex128)
+    for pk, dk in zip(p, d, strict=True):
+        phi += pk * np.exp(1j * angle * (dk - mean))
+    with np.errstate(divide="ignore"):
+        size = np.exp(n * np.log(np.abs(phi)))
+    turn = n * np.angle(phi) + angle * (n * mean - base)
+    mass = np.maximum(
+        np.fft.irfft(size * (np.cos(turn) - 1j * np.sin(turn)), n=length), 0.0
+    )
+    return n * low + step * base, step, mass / mass.sum()
+
+
+class _Distribution:
+    """Bootstrap distribution of a mean or of a difference of means, in whole numbers.
+
+    A difference is (t * n_control - c * n_treatment) / (n_treatment * n_control), so
+    its numerator is searched by bisection and never rounded.
+    """
+
+    def __init__(self, arms: list[_Arm]) -> None:
+        first = arms[0]
+        sums = first.start + first.step * np.arange(len(first.mass), dtype=np.int64)
+        if len(arms) == 1:
+            other = _Arm(1, -1, 0.0, 0.0, 0.0, 0, 0, 1, np.ones(1))
+        else:
+            other = arms[1]
+        self.n, self.m = first.n, other.n
+        self.sums, self.mass = sums, first.mass
+        self.other = other
+        self.below = np.concatenate([[0.0], np.cumsum(other.mass)])
+        self.above = np.concatenate([np.cumsum(other.mass[::-1])[::-1], [0.0]])
+        self.observed = first.total * self.m - other.total * self.n
+        last = other.start + other.step * (len(other.mass) - 1)
+        self.least = int(sums[0]) * self.m - last * self.n
+        self.most = int(sums[-1]) * self.m - other.start * self.n
+
+    def at_most(self, numerator: int) -> float:
+        """P(difference <= numerator)."""
+        # c >= (t m - numerator) / n, rounded up
+        bound = -((numerator - self.sums * self.m) // self.n)
+        place = -((self.other.start - bound) // self.other.step)
+        place = np.clip(place, 0, len(self.other.mass))
+        return float(self.mass @ self.above[place])
+
+    def at_least(self, numerator: int) -> float:
+        """P(difference >= numerator)."""
+        bound = (self.sums * self.m - numerator) // self.n
+        place = (bound - self.other.start) // self.other.step + 1
+        place = np.clip(place, 0, len(self.other.mass))
+        return float(self.mass @ self.below[place])
+
+    def around_estimate(self) -> tuple[float, float]:
+        """P(below the estimate), P(at it)."""
+        at_most = self.at_most(self.observed)
+        below = self.at_most(self.observed - 1)
+        return below, at_most - below
+
+    def lower(self, probability: float) -> float:
+        """Smallest value whose P(at most) reaches the probability."""
+        low, high = self.least - 1, self.most
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.at_most(middle) >= probability - 1e-14:
+                high = middle
+            else:
+                low = middle
+        return high / (self.n * self.m)
+
+    def upper(self, probability: float) -> float:
+        """Largest value whose P(at least) reaches it: the mirror image of `lower`."""
+        low, high = self.least, self.most + 1
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self.at_least(middle) >= probability - 1e-14:
+                low = middle
+            else:
+                high = middle
+        return low / (self.n * self.m)

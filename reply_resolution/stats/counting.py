@@ -1,0 +1,534 @@
+"""The pass over the rows behind `count_scores`: polars in, whole numbers out."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from reply_resolution.errors import (
+    ScoreError,
+    StatisticsError,
+    TableError,
+    VersionMismatchError,
+)
+from reply_resolution.stats.counts import (
+    ScoreCounts,
+    UnitCounts,
+    names_of,
+    plural,
+)
+from reply_resolution.stats.lattice import Ints
+
+STATUSES = (
+    "scored",
+    "refused",
+    "truncated",
+    "filtered",
+    "invalid",
+    "failed",
+    "not_judged",
+)
+_AVERAGES_MIN, _AVERAGES_SHARE = 20, 0.2  # from here on fractions are no accident
+
+Excluded = dict[str, dict[str | None, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Which columns play which part; the optional ones may be absent."""
+
+    arm: str
+    score: str
+    pair: str | None
+    cluster: str | None
+    stratum: str | None
+    request_id: str
+    user_id: str
+    vote: str
+    status: str
+
+
+def count(
+    frame: pl.DataFrame | pl.LazyFrame,
+    names: Names,
+    scale: tuple[int, int],
+    *,
+    mix_versions: bool,
+) -> ScoreCounts:
+    """See `reply_resolution.stats.counts.count_scores`."""
+    lazy = frame.lazy()
+    columns = lazy.collect_schema().names()
+    _check_columns(columns, names)
+    table = _narrow(lazy, columns, names)
+    warnings: list[str] = []
+    rows = table.height
+    arms = _arms_in_order(table)
+    _warn_spellings(arms, warnings)
+    excluded: Excluded = defaultdict(dict)
+    table = _first_verdicts(table, names, excluded, warnings)
+
+    keys = [c for c in ("arm", "stratum", "status", "version", "judge", "score")]
+    keys = [c for c in keys if c in table.columns]
+    grouped = table.group_by(keys).agg(pl.len().alias("rows"))
+    grouped = _with_outcome(grouped, names, scale, warnings)
+    _check_versions(grouped, mix_versions)
+    for reason, arm, n in (
+        grouped.filter(pl.col("outcome").is_not_null())
+        .group_by("outcome", "arm")
+        .agg(pl.col("rows").sum())
+        .sort("outcome", "arm", nulls_last=True)
+        .iter_rows()
+    ):
+        excluded[reason][arm] = excluded[reason].get(arm, 0) + n
+    strata = _strata(grouped, names, warnings)
+    usable = grouped.filter(pl.col("outcome").is_null())
+    width = scale[1] - scale[0] + 1
+
+    pairs = pair_number = units = None
+    counts = _counts(usable, arms, strata, scale, width)
+    if names.pair or names.cluster:
+        used = _usable_rows(table, grouped, keys, arms, strata, scale)
+        if names.cluster:
+            used = _drop_missing(used, "cluster", "missing_cluster", arms, excluded)
+        if names.pair:
+            used = _drop_missing(used, "pair", "unpaired", arms, excluded)
+        flat = used["stratum"].cast(pl.Int64) * len(arms) + used["arm"].cast(pl.Int64)
+        flat = flat * width + used["level"].cast(pl.Int64)
+        counts = np.bincount(
+            flat.to_numpy(), minlength=len(strata) * len(arms) * width
+        ).reshape(len(strata), len(arms), width)
+        if names.pair:
+            pairs, pair_number = _pair_types(used, arms)
+            if names.cluster:
+                units = _pair_units(used, arms, width)
+            if names.stratum:
+                warnings.append(
+                    "Pairs already compare like with like: the stratum column "
+                    f"{names.stratum!r} changes nothing and was not used."
+                )
+        else:
+            units = _unit_types(used, arms, width, names)
+    return ScoreCounts(
+        design="paired"
+        if names.pair
+        else "clustered"
+        if names.cluster
+        else "independent",
+        arms=arms,
+        scale=scale,
+        counts=counts.astype(np.int64),
+        strata=strata,
+        pairs=pairs,
+        pair_number=pair_number,
+        units=units,
+        excluded={reason: dict(by_arm) for reason, by_arm in excluded.items()},
+        rows=rows,
+        warnings=tuple(warnings),
+        cluster=names.cluster,
+    )
+
+
+def _check_columns(columns: list[str], names: Names) -> None:
+    for role, name in (
+        ("arm", names.arm),
+        ("score", names.score),
+        ("pair", names.pair),
+        ("cluster", names.cluster),
+        ("stratum", names.stratum),
+    ):
+        if name is not None and name not in columns:
+            raise TableError(
+                f"there is no column {name!r} ({role}). The table has "
+                f"{names_of(columns, 12)}; name the right one with --{role} "
+                f"({role}=...)."
+            )
+
+
+def _narrow(lazy: pl.LazyFrame, columns: list[str], names: Names) -> pl.DataFrame:
+    """Only the columns that matter, under internal names; ids as text hashes."""
+    key = names.pair or names.request_id
+    wanted = {
+        "arm": pl.col(names.arm).cast(pl.String),
+        "score": pl.col(names.score),
+    }
+    if key in columns:
+        wanted["id"] = pl.col(key)
+    if names.cluster:
+        wanted["cluster"] = pl.col(names.cluster)
+    elif names.user_id in columns:
+        wanted["user"] = pl.col(names.user_id)
+    if names.stratum:
+        wanted["stratum"] = pl.col(names.stratum).cast(pl.String)
+    for role, name in (
+        ("vote", names.vote),
+        ("status", names.status),
+        ("version", "metric_version"),
+        ("judge", "judge_id"),
+    ):
+        if name in columns and name not in (names.arm, names.score):
+            wanted[role] = pl.col(name)
+    return lazy.select(**wanted).collect()
+
+
+def _arms_in_order(table: pl.DataFrame) -> tuple[str, ...]:
+    """Arms by first appearance; the head nearly always has them all."""
+    column = table.get_column("arm")
+    everything = set(column.unique().to_list())
+    order = column.head(10_000).unique(maintain_order=True).to_list()
+    if len(order) < len(everything):
+        order = column.unique(maintain_order=True).to_list()
+    return tuple(a for a in order if a is not None and a.strip())
+
+
+def _warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
+    alike = defaultdict(list)
+    for arm in arms:
+        alike["".join(arm.split()).casefold()].append(arm)
+    for same in alike.values():
+        if len(same) > 1:
+            warnings.append(
+                f"The arms {names_of(same)} differ only in case or blanks and were kept "
+                "apart; correct the table if they are one arm."
+            )
+
+
+def _has_repeats(values: pl.Series) -> bool:
+    """Whether a value (nulls aside) occurs twice; one sort of hashes."""
+    values = values.drop_nulls()
+    if len(values) < 2:
+        return False
+    head = values.head(1_000)
+    if head.n_unique() < len(head):
+        return True
+    hashes = np.sort(values.hash(seed=0).to_numpy())
+    if not (hashes[1:] == hashes[:-1]).any():
+        return False
+    return values.n_unique() < len(values)  # not a mere collision of hashes
+
+
+def _first_verdicts(
+    table: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
+) -> pl.DataFrame:
+    """One verdict per request and arm; warn about what the design leaves out."""
+    many = "vote" in table.columns and table.get_column("vote").n_unique() > 1
+    if "id" in table.columns and _has_repeats(table.get_column("id")):
+        table = table.with_row_index("row")
+        if many:
+            table = table.sort("vote", nulls_last=True, maintain_order=True)
+        known = pl.col("id").is_not_null() & pl.col("arm").is_not_null()
+        first = ~known | pl.struct("id", "arm").is_first_distinct()
+        kept = table.filter(first).sort("row")
+        _note_repeats(table.filter(~first), names, excluded, warnings)
+        table = kept.drop("row")
+        if not names.pair:
+            again = table.filter(known).group_by("id").agg(pl.len().alias("n"))
+            shared = again.filter(pl.col("n") > 1).height
+            if shared:
+                warnings.append(
+                    f"{plural(shared, 'request id')} occur in more than one arm, but "
+                    "rows were compared as independent. If the same requests were "
+                    f"answered by each arm, pair them: --pair {names.request_id}."
+                )
+    elif many and "id" not in table.columns:
+        first_vote = table.get_column("vote").min()
+        first = pl.col("vote").is_null() | (pl.col("vote") == pl.lit(first_vote))
+        _note_repeats(table.filter(~first), names, excluded, warnings)
+        table = table.filter(first)
+    if "user" in table.columns and _has_repeats(
+        table.get_column("user").cast(pl.String).replace("", None)
+    ):
+        unit = "pairs" if names.pair else "rows"
+        per = table.group_by("user", *(["arm"] if names.pair else [])).len()
+        if not names.pair or per.get_column("len").max() != 1:
+            warnings.append(
+                f"Column {names.user_id!r} repeats: several {unit} belong to one user, "
+                "and comparing them as independent makes p-values too small. Make "
+                f"users the units: --cluster {names.user_id}."
+            )
+    return table
+
+
+def _note_repeats(
+    repeats: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
+) -> None:
+    if not repeats.height:
+        return
+    for arm, n in repeats.group_by("arm").agg(pl.len()).sort("arm").iter_rows():
+        excluded["duplicate"][arm] = n
+    key = names.pair or names.request_id
+    warnings.append(
+        f"Several votes for one {key} and arm: the first was used, "
+        f"{plural(repeats.height, 'row')} not (counted as duplicate)."
+    )
+
+
+def _with_outcome(
+    grouped: pl.DataFrame,
+    names: Names,
+    scale: tuple[int, int],
+    warnings: list[str],
+) -> pl.DataFrame:
+    """Add `level` (null where not usable) and `outcome` (why not; null if usable)."""
+    from reply_resolution.scores import parse_scores
+
+    _refuse_averages(grouped, names.score)
+    scores, reasons = parse_scores(grouped.get_column("score"), scale=scale)
+    grouped = grouped.with_columns(
+        (scores.cast(pl.Int64) - scale[0]).alias("level"), reasons.alias("outcome")
+    )
+    if "status" in grouped.columns:
+        grouped = _respect_status(grouped, names, warnings)
+    blank = pl.col("arm").is_null() | (pl.col("arm").str.strip_chars() == "")
+    return grouped.with_columns(
+        pl.when(blank)
+        .then(pl.lit("missing_arm"))
+        .otherwise(pl.col("outcome"))
+        .alias("outcome"),
+        pl.when(blank).then(None).otherwise(pl.col("arm")).alias("arm_name"),
+    ).with_columns(pl.col("arm_name").alias("arm"))
+
+
+def _respect_status(
+    grouped: pl.DataFrame, names: Names, warnings: list[str]
+) -> pl.DataFrame:
+    status = grouped.get_column("status").cast(pl.String)
+    found = status.drop_nulls().unique().sort().to_list()
+    if found and not set(found) & set(STATUSES):
+        warnings.append(
+            f"Column {names.status!r} holds {names_of(found)}, none of which is a "
+            "verdict's status; it was not used."
+        )
+        return grouped
+    return grouped.with_columns(
+        pl.when(status.is_not_null() & (status != "scored"))
+        .then(status)
+        .otherwise(pl.col("outcome"))
+        .alias("outcome")
+    )
+
+
+def _refuse_averages(grouped: pl.DataFrame, name: str) -> None:
+    cells = grouped.get_column("score")
+    if cells.dtype == pl.String:
+        cells = cells.str.replace(",", ".", literal=True).cast(pl.Float64, strict=False)
+    if not cells.dtype.is_float() and not cells.dtype.is_decimal():
+        return
+    values = cells.cast(pl.Float64).to_numpy()
+    weight = grouped.get_column("rows").to_numpy()
+    finite = np.isfinite(values)
+    fractional = finite & (values != np.floor(np.where(finite, values, 0.0)))
+    total, broken = int(weight[finite].sum()), int(weight[fractional].sum())
+    if total >= _AVERAGES_MIN and broken >= _AVERAGES_SHARE * total:
+        shown = ", ".join(f"{v:.4g}" for v in np.unique(values[fractional])[:4])
+        raise ScoreError(
+            f"whole scores only: {broken:,} of the {total:,} numbers in column {name!r} "
+            f"are fractional ({shown}), so it holds averages. An average of several "
+            "judges or annotators has no level to count; give one whole score per row, "
+            "for example one annotator's column."
+        )
+
+
+def _check_versions(grouped: pl.DataFrame, mix_versions: bool) -> None:
+    if mix_versions:
+        return
+    usable = grouped.filter(pl.col("outcome").is_null())
+    for role, column, word in (
+        ("version", "metric_version", "metric versions"),
+        ("judge", "judge_id", "judges"),
+    ):
+        if role in usable.columns:
+            found = usable.get_column(role).drop_nulls().unique().sort().to_list()
+            if len(found) > 1:
+                raise VersionMismatchError(
+                    f"the table mixes {word} in column {column!r}: {names_of(found)}. "
+                    "Scores of different rubrics or judges are not one measurement; "
+                    "keep one of them, or ask for the mixture with mix_versions=True."
+                )
+
+
+def _strata(
+    grouped: pl.DataFrame, names: Names, warnings: list[str]
+) -> tuple[str, ...]:
+    if "stratum" not in grouped.columns or names.pair:
+        return ("",)
+    values = grouped.get_column("stratum")
+    if values.null_count():
+        rows = int(grouped.filter(pl.col("stratum").is_null())["rows"].sum())
+        warnings.append(
+            f"{plural(rows, 'row')} have no {names.stratum!r}; they form a stratum of "
+            "their own."
+        )
+    return tuple(values.fill_null("").unique().sort().to_list())
+
+
+def _counts(
+    usable: pl.DataFrame,
+    arms: tuple[str, ...],
+    strata: tuple[str, ...],
+    scale: tuple[int, int],
+    width: int,
+) -> Ints:
+    counts = np.zeros((len(strata), len(arms), width), dtype=np.int64)
+    arm_index = {a: i for i, a in enumerate(arms)}
+    stratum_index = {s: i for i, s in enumerate(strata)}
+    stratified = "stratum" in usable.columns and len(strata) > 0 and strata != ("",)
+    where = usable.get_column("stratum").fill_null("") if stratified else None
+    for i, (arm, level, n) in enumerate(
+        usable.select("arm", "level", "rows").iter_rows()
+    ):
+        h = stratum_index[where[i]] if where is not None else 0
+        counts[h, arm_index[arm], level] += n
+    return counts
+
+
+def _usable_rows(
+    table: pl.DataFrame,
+    grouped: pl.DataFrame,
+    keys: list[str],
+    arms: tuple[str, ...],
+    strata: tuple[str, ...],
+    scale: tuple[int, int],
+) -> pl.DataFrame:
+    """Rows with a usable score as (id?, cluster?, arm, stratum, level), all indices."""
+    arm_index: Mapping[str, int] = {a: i for i, a in enumerate(arms)}
+    good = grouped.filter(pl.col("outcome").is_null())
+    if "stratum" in good.columns and strata != ("",):
+        where = good.get_column("stratum").fill_null("")
+        index = pl.Series(
+            "stratum_index", [strata.index(s) for s in where], dtype=pl.Int32
+        )
+    else:
+        index = pl.Series("stratum_index", [0] * good.height, dtype=pl.Int32)
+    good = good.with_columns(
+        index,
+        pl.Series("arm_index", [arm_index[a] for a in good["arm"]], dtype=pl.Int32),
+    )
+    joined = table.join(
+        good.select(*keys, "arm_index", "stratum_index", "level"),
+        on=keys,
+        how="inner",
+        nulls_equal=True,
+        maintain_order="left",
+    )
+    picked = [
+        pl.col("arm_index").alias("arm"),
+        pl.col("stratum_index").alias("stratum"),
+        pl.col("level").cast(pl.Int32),
+    ]
+    if "cluster" in table.columns:
+        picked.append(pl.col("cluster"))
+    if "id" in table.columns:
+        picked.append(pl.col("id").alias("pair"))
+    return joined.select(picked)
+
+
+def _drop_missing(
+    used: pl.DataFrame,
+    column: str,
+    reason: str,
+    arms: tuple[str, ...],
+    excluded: Excluded,
+) -> pl.DataFrame:
+    gone = pl.col(column).is_null()
+    if used.schema[column] == pl.String:
+        gone = gone | (pl.col(column).str.strip_chars() == "")
+    lost = used.filter(gone).group_by("arm").agg(pl.len()).sort("arm")
+    for arm, n in lost.iter_rows():
+        excluded[reason][arms[arm]] = excluded[reason].get(arms[arm], 0) + n
+    return used.filter(~gone) if lost.height else used
+
+
+def _pair_types(used: pl.DataFrame, arms: tuple[str, ...]) -> tuple[Ints, Ints]:
+    columns = [f"a{i}" for i in range(len(arms))]
+    types = (
+        used.group_by("pair")
+        .agg(_level_in(i).alias(c) for i, c in enumerate(columns))
+        .group_by(columns)
+        .agg(pl.len().alias("n"))
+        .sort(columns)
+    )
+    return (
+        types.select(columns).to_numpy().astype(np.int64).reshape(-1, len(arms)),
+        types.get_column("n").to_numpy().astype(np.int64),
+    )
+
+
+def _level_in(arm: int) -> pl.Expr:
+    """The pair's level in an arm as 1 to K, 0 where it has none."""
+    return pl.when(pl.col("arm") == arm).then(pl.col("level") + 1).max().fill_null(0)
+
+
+def _pair_units(used: pl.DataFrame, arms: tuple[str, ...], width: int) -> UnitCounts:
+    """Users of pairs, by their pairs' levels in every two arms."""
+    n = len(arms)
+    columns = [f"a{i}" for i in range(n)]
+    pairs = used.group_by("pair").agg(
+        pl.col("cluster").first(),
+        *(_level_in(i).alias(c) for i, c in enumerate(columns)),
+    )
+    cells, places = [], []
+    for i in range(n):
+        for j in range(i + 1, n):
+            for a in range(width):
+                for b in range(width):
+                    hit = (pl.col(f"a{i}") == a + 1) & (pl.col(f"a{j}") == b + 1)
+                    cells.append(hit.sum().alias(f"c{len(cells)}"))
+                    places.append((i, j, a, b))
+    flat = [f"c{k}" for k in range(len(cells))]
+    types = (
+        pairs.group_by("cluster")
+        .agg(cells)
+        .group_by(flat)
+        .agg(pl.len().alias("n"))
+        .filter(pl.sum_horizontal(flat) > 0)
+        .sort(flat)
+    )
+    vectors = np.zeros((types.height, n, n, width, width), dtype=np.int64)
+    for name, (i, j, a, b) in zip(flat, places, strict=True):
+        vectors[:, i, j, a, b] = types.get_column(name).to_numpy()
+    return UnitCounts(
+        vectors=vectors,
+        number=types.get_column("n").to_numpy().astype(np.int64),
+        stratum=np.zeros(types.height, dtype=np.int64),
+    )
+
+
+def _unit_types(
+    used: pl.DataFrame, arms: tuple[str, ...], width: int, names: Names
+) -> UnitCounts:
+    """Users by their replies in each arm and level."""
+    if names.stratum:
+        per = used.group_by("cluster").agg(pl.col("stratum").n_unique().alias("n"))
+        torn = per.filter(pl.col("n") > 1).height
+        if torn:
+            raise StatisticsError(
+                f"{plural(torn, 'unit')} of {names.cluster!r} are in several values of "
+                f"{names.stratum!r}. A stratum must be a property of the unit that was "
+                "randomised; stratify by one, or leave the stratum out."
+            )
+    cells = len(arms) * width
+    flat = [f"c{k}" for k in range(cells)]
+    code = pl.col("arm") * width + pl.col("level")
+    types = (
+        used.lazy()
+        .with_columns(code.alias("code"))
+        .group_by("cluster")
+        .agg(
+            pl.col("stratum").first(),
+            *((pl.col("code") == k).sum().alias(c) for k, c in enumerate(flat)),
+        )
+        .group_by("stratum", *flat)
+        .agg(pl.len().alias("n"))
+        .sort("stratum", *flat)
+        .collect()
+    )
+    return UnitCounts(
+        vectors=types.select(flat)
+        .to_numpy()
+        .astype(np.int64)
+        .reshape(-1, len(arms), width),
+        number=types.get_column("n").to_numpy().astype(np.int64),
+        stratum=types.get_column("stratum").to_numpy().astype(np.int64),
+    )
