@@ -16,7 +16,12 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import RateDifference
-from reply_resolution.stats.collapse_parts import powers_of, rates_at_cut
+from reply_resolution.stats.collapse_parts import (
+    Assumed,
+    Powers,
+    powers_of,
+    rates_at_cut,
+)
 from reply_resolution.stats.counts import ScoreCounts, count_scores
 from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.power_assumptions import (
@@ -203,21 +208,11 @@ def collapse(
             f"p-value was {binary.pvalue:.3g} and is {binary_p:.3g} after paying for "
             "the choice. The interval is not adjusted."
         )
-    pooled = counts.of(control) + counts.of(treatment)
-    power, deff, why_not = powers_of(
-        counts,
-        control,
-        treatment,
-        pooled.astype(float),
-        cut,
-        effect,
-        assume,
-        1 - confidence,
-    )
-    notes += why_not
-    recommended, reason = _advice(
-        power, effect, assume, cut, counts, (control, treatment)
-    )
+    assumed = Assumed(effect, assume, cut)
+    powers = powers_of(counts, (control, treatment), assumed, alpha=1 - confidence)
+    notes += [powers.why_not] if powers.why_not else []
+    sizes = tuple(int(counts.of(name).sum()) for name in (control, treatment))
+    recommended, reason = _advice(powers, assumed, sizes)
     low, high = one.ci if one.ci is not None else (None, None)
     return Collapse(
         control=control,
@@ -226,17 +221,17 @@ def collapse(
         effect=effect,
         assume=assume,
         ordinal=Analysis(
-            one.mean_difference, low, high, one.pvalue, power[0], one.ci_method
+            one.mean_difference, low, high, one.pvalue, powers.ordinal, one.ci_method
         ),
         binary=Analysis(
-            binary.estimate, binary.low, binary.high, binary_p, power[1], method
+            binary.estimate, binary.low, binary.high, binary_p, powers.binary, method
         ),
         recommended=recommended,
         reason=reason,
-        pooled=tuple(int(c) for c in pooled),
-        n_control=int(counts.of(control).sum()),
-        n_treatment=int(counts.of(treatment).sum()),
-        design_effect=deff,
+        pooled=tuple(int(c) for c in counts.of(control) + counts.of(treatment)),
+        n_control=sizes[0],
+        n_treatment=sizes[1],
+        design_effect=powers.design_effect,
         warnings=tuple(notes),
     )
 
@@ -289,24 +284,20 @@ def _paid_for(cut: int, rates: dict[int, RateDifference]) -> tuple[float, str]:
 
 
 def _advice(
-    power: tuple[float | None, float | None],
-    effect: float,
-    assume: Assumption,
-    cut: int,
-    counts: ScoreCounts,
-    arms: tuple[str, str],
+    powers: Powers, assumed: Assumed, sizes: tuple[int, ...]
 ) -> tuple[str, str]:
-    ordinal, binary = power
+    ordinal, binary = powers.ordinal, powers.binary
     if ordinal is None or binary is None:
         return "ordinal", (
             "The power could not be computed (see the warnings), so there is no reason "
             "to give up the five levels: stay ordinal."
         )
-    sizes = " and ".join(f"{int(counts.of(a).sum()):,}" for a in arms)
     given = (
-        f"For an assumed effect of {effect:+.2f} points ({ASSUMPTIONS[assume]}) and "
-        f"{sizes} scored replies, the ordinal analysis would find it with probability "
-        f"{ordinal:.0%}, the binary one (resolved: {cut} or more) with {binary:.0%}"
+        f"For an assumed effect of {assumed.effect:+.2f} points "
+        f"({ASSUMPTIONS[assumed.assume]}) and "
+        f"{' and '.join(f'{n:,}' for n in sizes)} scored replies, the ordinal analysis "
+        f"finds it with a chance of {ordinal:.0%}, the binary one (resolved is "
+        f"{assumed.cut} or more) with {binary:.0%}"
     )
     if binary > ordinal + EQUAL_POWER:
         return "binary", (

@@ -1,5 +1,8 @@
 """What `collapse` is made of: the binary comparison of any design, and both powers."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,10 +20,31 @@ from reply_resolution.stats.power_assumptions import (
     Floats,
     Shares,
     level_shares,
-    levels,
     treatment_shares,
 )
 from reply_resolution.stats.power_formulas import binary_power, ordinal_power
+
+
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """The effect that power is computed for, fixed before the arms are compared.
+
+    Attributes:
+        effect: Rise of the mean, points; negative is a fall.
+        assume: How the levels move: "shift", "cut" or "noise".
+        cut: Lowest score that counts as resolved.
+    """
+
+    effect: float
+    assume: Assumption = "shift"
+    cut: int = 4
+
+    def arms(self, counts: Shares, *, lowest: int = 1) -> tuple[Floats, Floats]:
+        """Shares per level in control (as `counts`) and in treatment."""
+        before = level_shares(counts)
+        return before, treatment_shares(
+            before, self.effect, assume=self.assume, cut=self.cut, lowest=lowest
+        )
 
 
 def rates_at_cut(
@@ -84,81 +108,159 @@ def _users(
     return vectors[:, high].sum(axis=1).tolist(), vectors.sum(axis=1).tolist()
 
 
+@dataclass(frozen=True, slots=True)
+class Powers:
+    """Power of both analyses for an assumed effect.
+
+    Attributes:
+        ordinal: Of the permutation test of the means, fraction; None if undefined.
+        binary: Of the test of the shares resolved, fraction; None if undefined.
+        design_effect: Of the scores, and of resolved or not; 1 and 1 where replies
+            are the units.
+        why_not: Why the powers are undefined; "" where they are not.
+    """
+
+    ordinal: float | None
+    binary: float | None
+    design_effect: tuple[float, float] = (1.0, 1.0)
+    why_not: str = ""
+
+
 def powers_of(
-    counts: ScoreCounts,
-    control: str,
-    treatment: str,
-    pooled: Shares,
-    cut: int,
-    effect: float,
-    assume: Assumption,
-    alpha: float,
-) -> tuple[tuple[float | None, float | None], tuple[float, float], list[str]]:
-    """Power of both analyses from arm-blind scores, with the reasons if undefined."""
-    lowest = counts.scale[0]
-    high = counts.levels >= cut
+    counts: ScoreCounts, arms: tuple[str, str], assumed: Assumed, *, alpha: float
+) -> Powers:
+    """Power for an assumed effect, from the scores of both arms together.
+
+    Args:
+        counts: The scores; which arm they are from is not used.
+        arms: Control and treatment (for their sizes).
+        assumed: The effect, how the levels move, and the cut.
+        alpha: Two-sided error rate, fraction.
+    """
+    control, treatment = arms
+    pooled = (counts.of(control) + counts.of(treatment)).astype(float)
     try:
-        before = level_shares(pooled)
-        after = treatment_shares(before, effect, assume=assume, cut=cut, lowest=lowest)
+        before, after = assumed.arms(pooled, lowest=counts.scale[0])
     except StatisticsError as undefined:
-        return (None, None), (1.0, 1.0), [f"power is not defined: {undefined}"]
-    rate0, rate1 = float(before[high].sum()), float(after[high].sum())
+        return Powers(None, None, why_not=f"power is not defined: {undefined}")
+    high = counts.levels >= assumed.cut
+    rates = float(before[high].sum()), float(after[high].sum())
     if counts.design == "paired":
-        table = joint_table(
-            counts, counts.arms.index(control), counts.arms.index(treatment)
-        )
-        blind = (table + table.T) / 2  # which arm was which is forgotten
-        scores = levels(before, lowest)
-        squares = (scores[:, None] - scores[None, :]) ** 2
-        n = int(table.sum())
-        return (
-            paired_power(
-                effect,
-                float((blind * squares).sum()) / n,
-                float(blind[np.ix_(high, ~high)].sum()) * 2 / n,
-                rate1 - rate0,
-                n,
-                alpha=alpha,
-            ),
-            (1.0, 1.0),
-            [],
-        )
+        return _paired(counts, arms, assumed, rates[1] - rates[0], alpha)
     deff = (1.0, 1.0)
     if counts.design == "clustered" and counts.units is not None:
         deff = (
-            _design_effect(counts, (control, treatment), counts.levels.astype(float)),
-            _design_effect(counts, (control, treatment), high.astype(float)),
+            _design_effect(counts, counts.units, arms, counts.levels.astype(float)),
+            _design_effect(counts, counts.units, arms, high.astype(float)),
         )
     n0, n1 = int(counts.of(control).sum()), int(counts.of(treatment).sum())
-    return (
-        (
-            ordinal_power(
-                before,
-                after,
-                n0,
-                n_treatment=n1,
-                alpha=alpha,
-                design_effect=deff[0],
-                lowest=lowest,
-            ),
-            binary_power(
-                rate0, rate1, n0, n_treatment=n1, alpha=alpha, design_effect=deff[1]
-            ),
+    return Powers(
+        ordinal_power(
+            before,
+            after,
+            n0,
+            n_treatment=n1,
+            alpha=alpha,
+            design_effect=deff[0],
+            lowest=counts.scale[0],
         ),
+        binary_power(*rates, n0, n_treatment=n1, alpha=alpha, design_effect=deff[1]),
         deff,
-        [],
     )
 
 
-def _design_effect(counts: ScoreCounts, arms: tuple[str, str], values: Floats) -> float:
+def _paired(
+    counts: ScoreCounts,
+    arms: tuple[str, str],
+    assumed: Assumed,
+    rate_effect: float,
+    alpha: float,
+) -> Powers:
+    table = joint_table(counts, *(counts.arms.index(a) for a in arms))
+    n = int(table.sum())
+    if n == 0:
+        return Powers(None, None, why_not="power is not defined: there is no pair.")
+    blind = (table + table.T) / (2 * n)  # which arm was which is forgotten
+    high = counts.levels >= assumed.cut
+    squares = (counts.levels[:, None] - counts.levels[None, :]) ** 2
+    return Powers(
+        *paired_power(
+            assumed.effect,
+            float((blind * squares).sum()),
+            2 * float(blind[np.ix_(high, ~high)].sum()),
+            rate_effect,
+            n,
+            alpha=alpha,
+        )
+    )
+
+
+def _design_effect(
+    counts: ScoreCounts, units: UnitCounts, arms: tuple[str, str], values: Floats
+) -> float:
     """Design effect of the mean of `values` per level, users pooled over the arms."""
-    assert counts.units is not None
-    places = [counts.arms.index(a) for a in arms]
-    held = counts.units.vectors[:, places].sum(axis=1)
+    held = units.vectors[:, [counts.arms.index(a) for a in arms]].sum(axis=1)
     used = held.sum(axis=1) > 0
+    held, number = held[used], units.number[used]
     return design_effect_of_users(
-        held[used].sum(axis=1).astype(float),
-        held[used] @ values,
-        squares=float((counts.units.number[used] @ held[used]) @ values**2),
-        number=counts.units.number[used].astype(float),
+        held.sum(axis=1).astype(float),
+        held @ values,
+        squares=float((number @ held) @ values**2),
+        number=number.astype(float),
     ).design_effect
+
+
+@dataclass(frozen=True, slots=True)
+class PowerCurve:
+    """Power of both analyses as the number of replies grows, under one assumption.
+
+    Attributes:
+        assumed: The effect, how the levels move, and the cut.
+        sizes: Replies per arm, rising.
+        ordinal: Power of the ordinal analysis at each size, fractions.
+        binary: Power of the binary analysis at each size, fractions.
+    """
+
+    assumed: Assumed
+    sizes: tuple[int, ...]
+    ordinal: tuple[float, ...]
+    binary: tuple[float, ...]
+
+
+def power_curve(
+    counts: Shares,
+    assumed: Assumed,
+    sizes: Sequence[int],
+    *,
+    alpha: float = 0.05,
+    design_effect: tuple[float, float] = (1.0, 1.0),
+    lowest: int = 1,
+) -> PowerCurve:
+    """Power of both analyses at each size, from pooled pilot scores.
+
+    Args:
+        counts: Pilot scores per level, arm-blind.
+        assumed: The effect, how the levels move, and the cut.
+        sizes: Replies per arm.
+        alpha: Two-sided error rate, fraction.
+        design_effect: Of the scores and of resolved or not.
+        lowest: Lowest score of the scale.
+
+    Raises:
+        StatisticsError: The scale has no room for the effect.
+    """
+    before, after = assumed.arms(counts, lowest=lowest)
+    cut = assumed.cut - lowest
+    rates = float(before[cut:].sum()), float(after[cut:].sum())
+    return PowerCurve(
+        assumed,
+        tuple(sizes),
+        tuple(
+            ordinal_power(before, after, n, alpha=alpha, design_effect=design_effect[0])
+            for n in sizes
+        ),
+        tuple(
+            binary_power(*rates, n, alpha=alpha, design_effect=design_effect[1])
+            for n in sizes
+        ),
+    )

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import check_confidence
+from reply_resolution.stats.cuts import cut_agreement
 from reply_resolution.stats.exact2x2 import check_counts
 
 _DRAWS = 20_000
@@ -63,19 +64,20 @@ class JudgeErrors:
 
     @classmethod
     def from_labels(
-        cls, judge: Sequence[float], labels: Sequence[float], *, cut: float = 4
+        cls,
+        judge: Sequence[float | None],
+        labels: Sequence[float | None],
+        *,
+        cut: int = 4,
+        meaning: int | None = None,
     ) -> "JudgeErrors":
         """Count from scores of the same replies; pairs with a missing one left out."""
-        resolved = [
-            (j >= cut, label >= cut)
-            for j, label in zip(judge, labels, strict=True)
-            if j is not None and label is not None
-        ]
+        found = cut_agreement(judge, labels, cut=cut, meaning=meaning)
         return cls(
-            true_positives=sum(j and label for j, label in resolved),
-            positives=sum(label for _, label in resolved),
-            true_negatives=sum(not j and not label for j, label in resolved),
-            negatives=sum(not label for _, label in resolved),
+            true_positives=found.both,
+            positives=found.both + found.people_only,
+            true_negatives=found.neither,
+            negatives=found.neither + found.judge_only,
         )
 
 

@@ -57,8 +57,8 @@ class CutAgreement:
 
 
 def cut_agreement(
-    judge: Sequence[int | None],
-    labels: Sequence[int | None],
+    judge: Sequence[float | None],
+    labels: Sequence[float | None],
     *,
     cut: int,
     meaning: int | None = None,
@@ -68,7 +68,8 @@ def cut_agreement(
 
     Args:
         judge: The judge's scores; None where it gave none.
-        labels: People's labels of the same replies; None where missing.
+        labels: People's labels of the same replies (a mean over annotators will do);
+            None where missing.
         cut: Lowest judge score that counts as resolved.
         meaning: Lowest label that counts as resolved; as `cut` when left out.
         scale: Lowest and highest score.
@@ -126,8 +127,8 @@ class CutChoice:
 
 
 def choose_cut(
-    judge: Sequence[int | None],
-    labels: Sequence[int | None],
+    judge: Sequence[float | None],
+    labels: Sequence[float | None],
     *,
     meaning: int = 4,
     scale: tuple[int, int] = (1, 5),
