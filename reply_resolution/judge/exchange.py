@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING, Any
 from reply_resolution.errors import CacheError, ReplyResolutionError
 from reply_resolution.judge.identity import JudgeIdentity, verdict_key
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.judge.sqlite import Database
+from reply_resolution.judge.sqlite import VERDICTS, Database
 from reply_resolution.judge.store import StoredVerdict
 
 if TYPE_CHECKING:  # cache.py imports this module
     from reply_resolution.judge.cache import Cache
 
 _FORMAT = "reply_resolution cache/1"
-_SELECT = (
-    "SELECT lower(hex(v.key)), j.judge_id, v.user_message, v.vote, v.score, v.reason, "
-    "v.status, v.status_detail, v.model_returned, v.prompt_tokens, v.cached_tokens, "
-    "v.completion_tokens, v.cost_usd, v.latency_ms, v.attempts, v.judged_at, v.raw "
-    "FROM verdicts v JOIN judges j ON j.id = v.judge ORDER BY v.rowid"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +76,7 @@ def _records(db: Database) -> Iterator[dict[str, Any]]:
     ):
         yield {"type": "serves", "judge_id": judge_id, "rubric": rubric_hash}
     with db.locked() as connection:  # row by row: a cache may be larger than memory
-        for row in connection.execute(_SELECT):
+        for row in connection.execute(f"{VERDICTS} ORDER BY v.id"):
             yield {"type": "verdict", **StoredVerdict._make(row)._asdict()}
         for rid, arm, key in connection.execute(
             "SELECT request_id, arm, lower(hex(key)) FROM requests"
@@ -198,7 +192,7 @@ def check(db: Database) -> list[str]:
     """SQLite's own check, then every key against its content."""
     problems = [row[0] for row in db.read("PRAGMA integrity_check") if row[0] != "ok"]
     with db.locked() as connection:
-        for row in connection.execute(_SELECT):
+        for row in connection.execute(f"{VERDICTS} ORDER BY v.id"):
             v = StoredVerdict._make(row)
             if v.key != verdict_key(v.judge_id, v.user_message, v.vote):
                 problems.append(f"verdict {v.key}: the key is not of this content")

@@ -5,7 +5,7 @@ version; the number in `reply_resolution@v1:3f9c1a7b` is for people (minted per 
 by the cache), the hash is the truth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 import difflib
 from functools import cache
@@ -17,10 +17,14 @@ from typing import Any, NamedTuple, Self
 
 from reply_resolution.errors import RubricError, TableError
 from reply_resolution.judge.prepare import Preparation
+from reply_resolution.judge.rubric_checks import (
+    ENCODE,
+    FIELDS,
+    check_fields,
+    check_levels,
+    check_schema,
+)
 
-#: The row's fields a judge may see, in the order they are sent. Nothing else of a
-#: row (arm, label, id, any other column) leaves the machine.
-FIELDS = ("request", "context", "conversation", "reply")
 #: Name of the way a row becomes a user message; part of every hash. A change to
 #: `Rubric.user_message` that moves one byte needs another name here.
 TEMPLATE = "one-json-object/1"
@@ -43,8 +47,9 @@ _FOLDER = Path(__file__).parent / "rubrics"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _LABEL = re.compile(r"(?P<name>[^@\s]+)@v(?P<number>[0-9]+):(?P<hash>[0-9a-f]{8,64})\Z")
-# An encoder of our own: json.dumps would build one per row.
-_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_NEEDED = ("request", "reply")
+# What JSONEncoder itself uses for a text, without building an object around it.
+_QUOTE: Callable[[str], str] = json.encoder.encode_basestring
 
 
 class UserMessage(NamedTuple):
@@ -167,9 +172,9 @@ class Rubric:
             )
         _set = object.__setattr__
         _set(self, "scale", tuple(self.scale))
-        _set(self, "levels", _levels(self.levels, self.name))
-        _set(self, "fields", _fields(self.fields, self.name))
-        _set(self, "schema_json", _schema(self.schema_json, self.name))
+        _set(self, "levels", check_levels(self.levels, self.name))
+        _set(self, "fields", check_fields(self.fields, self.name))
+        _set(self, "schema_json", check_schema(self.schema_json, self.name))
 
     @classmethod
     def default(cls) -> "Rubric":
@@ -235,7 +240,7 @@ class Rubric:
 
     def document(self) -> str:
         """The rubric as canonical JSON text: what the hash is computed from."""
-        return _ENCODE(
+        return ENCODE(
             {
                 "format": "rubric/1",
                 "name": self.name,
@@ -293,29 +298,32 @@ class Rubric:
         Raises:
             TableError: `request` or `reply` is missing, or a field is not text.
         """
-        values: dict[str, object] = {}
+        if self.preparation:
+            row, note = self.preparation.apply({k: row.get(k) for k in self.fields})
+        else:
+            note = ""
+        parts = []
         for name in self.fields:
             value = row.get(name)
-            if name == "conversation" and value is not None:
-                value = _turns(value)
-            elif value is not None and not isinstance(value, str):
-                raise TableError(
-                    f"column {name!r} holds {type(value).__name__} {value!r:.60}; the "
-                    "judge reads text. Convert the column to text."
-                )
-            if name in ("request", "reply"):
-                if value is None:
+            if isinstance(value, str):
+                if value or name in _NEEDED:
+                    parts.append(f'"{name}":{_QUOTE(value)}')
+            elif value is None:
+                if name in _NEEDED:
                     raise TableError(
                         f"a row has no {name!r}. Every row to judge needs request and "
                         "reply; read the table with read_replies, which lists them."
                     )
-            elif not value:
-                continue
-            values[name] = value
-        note = ""
-        if self.preparation:
-            values, note = self.preparation.apply(values)
-        text = _ENCODE(values)
+            elif name == "conversation":
+                turns = _turns(value)
+                if turns:
+                    parts.append(f'"{name}":{ENCODE(turns)}')
+            else:
+                raise TableError(
+                    f"column {name!r} holds {type(value).__name__} {value!r:.60}; the "
+                    "judge reads text. Convert the column to text."
+                )
+        text = "{" + ",".join(parts) + "}"
         try:
             text.encode()
         except UnicodeEncodeError:  # half a character: JSON can still spell it
@@ -354,13 +362,13 @@ def diff(a: Rubric, b: Rubric) -> str:
                 for score in was
                 if was[score] != now[score]
             ]
-        elif _ENCODE(before) != _ENCODE(after):  # text: a dict's order counts
+        elif ENCODE(before) != ENCODE(after):  # text: a dict's order counts
             parts.append(f"{key}: {_show(before)} -> {_show(after)}")
     return "\n".join(parts)
 
 
 def _show(value: object) -> str:
-    return value if isinstance(value, str) else _ENCODE(value)
+    return value if isinstance(value, str) else ENCODE(value)
 
 
 @cache
@@ -368,87 +376,8 @@ def _shipped(file: str) -> Rubric:
     return Rubric.load(_FOLDER / file)
 
 
-def _levels(levels: object, name: str) -> tuple[tuple[int, str], ...]:
-    pairs = levels.items() if isinstance(levels, Mapping) else levels
-    try:
-        found = {int(score): text for score, text in pairs}  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        found = {}
-    if sorted(found) != [1, 2, 3, 4, 5] or not all(
-        isinstance(text, str) and text.strip() for text in found.values()
-    ):
-        raise RubricError(
-            f"rubric {name!r} must describe each score 1 to 5 in words; got levels "
-            f"{levels!r}."
-        )
-    return tuple((score, found[score]) for score in (5, 4, 3, 2, 1))
-
-
-def _fields(fields: object, name: str) -> tuple[str, ...]:
-    chosen = tuple(fields) if isinstance(fields, list | tuple) else ()
-    known = set(chosen) <= set(FIELDS) and len(set(chosen)) == len(chosen)
-    if not known or not {"request", "reply"} <= set(chosen):
-        raise RubricError(
-            f"fields {fields!r} of rubric {name!r} are not usable. Choose from "
-            f"{', '.join(FIELDS)}, each once; request and reply are needed."
-        )
-    return chosen
-
-
-def _schema(text: str, name: str) -> str:
-    """The schema as compact JSON, order kept; refused where a verdict cannot fit."""
-    try:
-        schema = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise RubricError(f"the schema of rubric {name!r} is not JSON: {error}.") from (
-            error
-        )
-    wanted = "an object with an integer `score` of 1 to 5 and a text `reason`"
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    if not isinstance(properties, dict) or schema.get("type") != "object":
-        raise RubricError(f"the schema of rubric {name!r} must describe {wanted}.")
-    for key in ("score", "reason"):
-        if not isinstance(properties.get(key), dict):
-            raise RubricError(
-                f"the schema of rubric {name!r} lacks {key!r}; a verdict is {wanted}. "
-                + (
-                    "The reason is what lets one read why a score moved."
-                    if key == "reason"
-                    else ""
-                )
-            )
-    if extra := sorted(set(properties) - {"score", "reason"}):
-        raise RubricError(
-            f"the schema of rubric {name!r} has fields a verdict has no column for: "
-            f"{', '.join(extra)}. A verdict is {wanted}; ask for more in the reason."
-        )
-    score = properties["score"]
-    bounds = score.get("enum") or [score.get("minimum"), score.get("maximum")]
-    if score.get("type") != "integer" or bounds not in ([1, 5], [1, 2, 3, 4, 5]):
-        raise RubricError(
-            f"`score` in the schema of rubric {name!r} is {_ENCODE(score)}; it must be "
-            'an integer bound to 1..5 ("minimum": 1, "maximum": 5, or an enum).'
-        )
-    if properties["reason"].get("type") != "string":
-        raise RubricError(
-            f"`reason` in the schema of rubric {name!r} must be a string."
-        )
-    if sorted(schema.get("required", ())) != ["reason", "score"]:
-        raise RubricError(
-            f"the schema of rubric {name!r} must require both score and reason."
-        )
-    if schema.get("additionalProperties") is not False:
-        raise RubricError(
-            f"the schema of rubric {name!r} must set additionalProperties to false "
-            "(strict structured output needs it)."
-        )
-    return _ENCODE(schema)
-
-
-def _turns(value: object) -> object:
-    """A conversation as given: text, or turns reduced to role and content."""
-    if isinstance(value, str):
-        return value
+def _turns(value: object) -> list[dict[str, str]]:
+    """A conversation's turns, reduced to role and content."""
     try:
         turns = [{"role": t["role"], "content": t["content"]} for t in value]  # type: ignore[attr-defined]
     except (TypeError, KeyError):

@@ -5,6 +5,7 @@ store on another database has to offer this and no more.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -236,6 +237,9 @@ class Refusal(NamedTuple):
 
 class CacheStore(Protocol):
     """A place that keeps paid verdicts, and the ledger of what was paid."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """All writes in the block are one transaction: all of them, or none."""
 
     def register_rubric(self, rubric: Rubric) -> str:
         """Mint or find the metric version; returns its label."""
