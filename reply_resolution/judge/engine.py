@@ -274,6 +274,7 @@ class Engine:
         for task in done:
             if not task.cancelled() and (error := task.exception()) is not None:
                 self._stop_error = self._stop_error or error
+                self._stopping = True
 
     async def _worker(self) -> None:
         while (entry := self._next(self._settings.concurrency)) is not None:
