@@ -8,8 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from reply_resolution.display import Html, interval, number, status, table
-from reply_resolution.errors import ParameterError, StatisticsError, TableError
+from reply_resolution.errors import ParameterError, TableError
 from reply_resolution.inputs import Inputs, load, resolve, root
 from reply_resolution.judge.twins import (
     check_twins,
@@ -40,6 +39,7 @@ class LengthCheck:
         margin: A bias in the effect that would not matter, score points.
         repeated: Replies whose score changed when the judge saw them again, and
             replies it saw again; (0, 0) where it saw none twice.
+        provenance_note: What must be said of bundled data; "" for data of your own.
         notes: What was left out or assumed, in sentences.
         sources: File -> sha256 of its content.
     """
@@ -53,6 +53,7 @@ class LengthCheck:
     verdict: LengthVerdict
     margin: float
     repeated: tuple[int, int]
+    provenance_note: str
     notes: tuple[str, ...]
     sources: Mapping[str, str]
 
@@ -81,24 +82,6 @@ class LengthCheck:
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
         return path
-
-    def twins_table(self) -> Html:
-        """All kinds of twins, one row each."""
-        if not self.twins:
-            raise StatisticsError("no twins were judged, so there is no table of them.")
-        return table([t.row() for t in self.twins], caption="Twins against originals")
-
-    def checks(self) -> Html:
-        """What could be wrong with this check itself, as a table."""
-        rows = [_label_row(self.bias), _scale_row(self.bias), _twin_row(self.padded)]
-        rows.append(_repeat_row(self.repeated))
-        rows += [row for t in self.twins if (row := _form_row(t, self.margin))]
-        rows += [_legit_row(e) for e in self.effects[:1]]
-        cells = [
-            {"check": name, "status": status(mark), "what was found": words}
-            for name, mark, words in rows
-        ]
-        return table(cells, caption="What could be wrong")
 
 
 def check_length(
@@ -189,6 +172,7 @@ def check_length(
         verdict=verdict,
         margin=margin,
         repeated=_repeated(data.verdicts),
+        provenance_note=data.provenance_note,
         notes=tuple(dict.fromkeys(notes)),
         sources=sources,
     )
@@ -225,7 +209,7 @@ def _given_pairs(
     if not twin_verdicts:
         raise TableError(
             f"{twins} has no verdicts: name their table in `twin_verdicts` "
-            "(request_id, kind, score), or leave `twins` empty to make and judge twins here."
+            "(request_id, kind, score), or leave `twins` empty to make them here."
         )
     made = read_table(resolve(twins))
     judged = read_verdicts(resolve(twin_verdicts))
@@ -315,85 +299,3 @@ def _is_bundled(path: str) -> bool:
     except TableError:
         return False
     return data in Path(resolve(path)).resolve().parents
-
-
-def _label_row(bias: LengthBias | None) -> tuple[str, str, str]:
-    name = "Enough labelled replies?"
-    if bias is None or bias.ci is None:
-        return name, "none", "No labelled reply, or no interval from those there are."
-    mark = "ok" if bias.n >= 100 else "look"
-    unit = "standard deviations" if bias.standardised else "points"
-    return (
-        name,
-        mark,
-        f"{bias.n} replies; the data fit a bias from "
-        f"{interval(*bias.ci, sign=True)} {unit} per doubling.",
-    )
-
-
-def _scale_row(bias: LengthBias | None) -> tuple[str, str, str]:
-    name = "Judge and people on one scale?"
-    if bias is None or bias.sd_ratio is None:
-        return name, "none", "Not known."
-    words = (
-        f"The judge's scores spread {number(bias.sd_ratio)} times as wide as the labels"
-    )
-    if bias.standardised:
-        return (
-            name,
-            "look",
-            f"{words}: both were standardised, which noise can mislead.",
-        )
-    return name, "ok", f"{words}; 0.6 to 1.6 is alike enough."
-
-
-def _twin_row(padded: PairsTest | None) -> tuple[str, str, str]:
-    name = "Cause shown, not only correlation?"
-    if padded is None:
-        return name, "none", "No padded twins were judged."
-    mark = "ok" if padded.n >= 40 else "look"
-    return (
-        name,
-        mark,
-        f"{padded.n} padded twins, {number(2**padded.doublings, 1)} times as long: "
-        f"{padded.up} scored higher, {padded.down} lower than their originals.",
-    )
-
-
-def _repeat_row(repeated: tuple[int, int]) -> tuple[str, str, str]:
-    name = "Does the judge repeat itself?"
-    changed, seen = repeated
-    if not seen:
-        return name, "none", "No reply was judged twice."
-    words = (
-        f"{changed} of {seen} replies judged again got another score; so much change"
-    )
-    mark = "ok" if changed <= 0.1 * seen else "look"
-    return name, mark, f"{words} among twins is noise, not bias."
-
-
-def _form_row(test: PairsTest, margin: float) -> tuple[str, str, str] | None:
-    """A row for each kind of twin that is not about length."""
-    if test.kind == "padded":
-        return None
-    wide = max(abs(test.ci[0]), abs(test.ci[1])) >= margin
-    mark = "stop" if test.found else "look" if wide else "ok"
-    return (
-        f"Does “{test.kind}” move the score?",
-        mark,
-        f"{test.n} pairs: {test.up} higher, {test.down} lower; mean change "
-        f"{number(test.change, sign=True)} ({interval(*test.ci, sign=True)}).",
-    )
-
-
-def _legit_row(effect: LengthEffect) -> tuple[str, str, str]:
-    name = "Is equal length the right comparison?"
-    if effect.length_controlled is None:
-        return name, "none", "The effect at equal length is not defined."
-    return (
-        name,
-        "look",
-        f"Only if length itself is worth nothing: it gives "
-        f"{number(effect.length_controlled, sign=True)} points, but also takes away "
-        "what the longer replies rightly earn. A sensitivity, not the result.",
-    )

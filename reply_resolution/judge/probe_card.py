@@ -234,7 +234,7 @@ def _families(outcomes: Iterable[Outcome]) -> list[str]:
     )
 
 
-def _row(outcomes: Sequence[Outcome]) -> dict[str, str]:
+def _row(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     t = _tally(outcomes)
     scored = t["passed"] + t["failed"]
     mark = "none" if not scored else "ok" if not t["failed"] else "look"
@@ -242,7 +242,7 @@ def _row(outcomes: Sequence[Outcome]) -> dict[str, str]:
         "passed": f"{t['passed']} of {scored}",
         "without a score": str(t["no_score"]),
         "not measured": str(t["not_measured"]),
-        "status": status(mark),
+        "status": element("span", status(mark), class_=mark),
     }
 
 

@@ -147,7 +147,7 @@ def twin_changes(tests: Sequence[PairsTest], *, margin: float = 0.2) -> Figure:
         names,
         [(t.change, t.ci) for t in tests],
         margin,
-        "mean change of the judge's score, twin minus original, points",
+        "score of twin minus original, points",
         "Mean change of the judge's score from original to twin",
     )
 

@@ -25,6 +25,11 @@ Range = tuple[float, float]
 #: Mean change of log2 length below which points per doubling are not computed: the
 #: twins are as long as their originals, and dividing by almost 0 says nothing.
 LEAST_DOUBLINGS = 0.5
+#: Says what the columns of `PairsTest.row` are.
+TABLE_CAPTION = (
+    "Twins against originals: kind (pairs), typical length against the original, "
+    "twins that scored higher and lower, mean change in points with its interval"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +85,18 @@ class PairsTest:
     def row(self) -> dict[str, str]:
         """One row of a report's table of kinds."""
         return {
-            "kind": self.kind,
-            "pairs": str(self.n),
-            "typical length": f"×{number(2**self.doublings, 1)}",
-            "scored higher": str(self.up),
-            "scored lower": str(self.down),
+            "kind": f"{self.kind} ({self.n})",
+            "length": f"×{number(2**self.doublings, 1)}",
+            "higher": str(self.up),
+            "lower": str(self.down),
             "mean change": f"{number(self.change, sign=True)} "
             f"({interval(*self.ci, sign=True)})",
-            "p (exact)": pvalue(self.pvalue),
+            "exact p": pvalue(self.pvalue),
             "per doubling": number(self.points_per_doubling, sign=True),
         }
 
     def _repr_html_(self) -> str:
-        return str(table([self.row()], caption="Twins against originals"))
+        return str(table([self.row()], caption=TABLE_CAPTION))
 
 
 def padded_pairs_test(

@@ -53,9 +53,11 @@ class LengthVerdict:
         return values | {"found_by": list(self.found_by)}
 
     def html(self) -> Html:
-        """The verdict as a line of a report."""
+        """The verdict as the banner of a report."""
+        mark = element("span", status(self.mark), class_=self.mark)
         word = element("strong", self.word[0].upper() + self.word[1:] + ".")
-        return html(element("p", status(self.mark), " ", word, " ", self.sentence))
+        line = element("p", mark, " ", word, " ", self.sentence)
+        return html(element("div", line, class_="verdict"))
 
     def _repr_html_(self) -> str:
         return str(self.html())

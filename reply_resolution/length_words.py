@@ -1,0 +1,310 @@
+"""The length check as a page: its tables, figures and sentences, in reading order."""
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from reply_resolution.display import (
+    Html,
+    count,
+    element,
+    html,
+    interval,
+    number,
+    percent,
+    pvalue,
+    status,
+    table,
+)
+from reply_resolution.length_check import LengthCheck
+from reply_resolution.plots import Figure
+from reply_resolution.plots.length import (
+    bias_line,
+    bin_means,
+    effect_rows,
+    twin_changes,
+)
+from reply_resolution.stats.length import LengthBias
+from reply_resolution.stats.length_effects import LengthEffect
+from reply_resolution.stats.length_pairs import TABLE_CAPTION, PairsTest
+from reply_resolution.stats.length_profile import length_bins, lengths_by
+
+_NO_LABELS = "Not measured: no reply has both a judge's score and a label."
+
+
+def read_words(check: LengthCheck) -> Html:
+    """What was read and used, in a sentence."""
+    scored = check.labelled["score"].count()
+    used = check.bias.n if check.bias else 0
+    words = (
+        f"{count(check.labelled.height)} replies, {count(scored)} of them scored by "
+        f"the judge, {count(used)} with a label as well; "
+        f"{count(sum(t.n for t in check.twins))} twins judged beside their originals"
+    )
+    if check.experiment is not None:
+        words += f"; {count(check.experiment.height)} replies of an experiment"
+    return _says(f"{words}. {check.provenance_note}")
+
+
+def described_figure(check: LengthCheck) -> Figure | Html:
+    """Judge and people in four bins of length."""
+    if check.bias is None or check.bias.n < 8:
+        return _says(_NO_LABELS if check.bias is None else "Too few labels for bins.")
+    return bin_means(length_bins(check.labelled))
+
+
+def described_words(check: LengthCheck) -> Html:
+    """The rank correlations in a sentence."""
+    bias = check.bias
+    if bias is None:
+        return _says(_NO_LABELS)
+    return _says(
+        f"Rank correlation with length: judge {number(bias.judge_length_spearman)}, "
+        f"people {number(bias.label_length_spearman)}. Judge and length with the label "
+        f"held fixed: {number(bias.partial_spearman)} (p = "
+        f"{pvalue(bias.partial_pvalue)}). These describe, and accuse nobody: a fair "
+        "judge can show any of them where length is merited."
+    )
+
+
+def level_table(check: LengthCheck) -> Html:
+    """Typical length at each level, as the judge and as people gave it."""
+    scored = lengths_by(check.labelled, "score")
+    people = [c for c in check.labelled.columns if c.startswith("label_")]
+    pooled = [check.labelled.select("reply", level=c).drop_nulls() for c in people]
+    labels = lengths_by(pl.concat(pooled), "level") if pooled else scored.clear()
+    judged = {row[0]: row for row in scored.iter_rows()}
+    given = {row[0]: row for row in labels.iter_rows()}
+    rows = [
+        {
+            "level": str(level),
+            "judge: replies": str(judged[level][1]) if level in judged else "0",
+            "characters": _typical(judged.get(level), 2),
+            "words": _typical(judged.get(level), 3),
+            "people: labels": str(given[level][1]) if level in given else "0",
+            "characters ": _typical(given.get(level), 2),
+            "words ": _typical(given.get(level), 3),
+        }
+        for level in sorted({*judged, *given})
+    ]
+    return table(rows, caption="Typical length (median) at each level")
+
+
+def arm_table(check: LengthCheck) -> Html:
+    """Typical length and mean score of each arm of the experiment."""
+    if check.experiment is None:
+        return _says("No experiment was given.")
+    rows = [
+        {
+            "arm": row["arm"],
+            "replies": str(row["replies"]),
+            "typical length": f"{number(row['characters'], 0)} characters, "
+            f"{number(row['words'], 0)} words",
+            "middle half": row["middle_half"],
+            "judge's mean score": number(row["mean_score"]),
+        }
+        for row in lengths_by(check.experiment, "arm", score="score").iter_rows(
+            named=True
+        )
+    ]
+    return table(rows, caption="The arms of the experiment")
+
+
+def tested_figure(check: LengthCheck) -> Figure | Html:
+    """Judge minus label against length."""
+    if check.bias is None or check.bias.points_per_doubling is None:
+        return _says(_NO_LABELS)
+    return bias_line(check.labelled, check.bias)
+
+
+def tested_words(check: LengthCheck) -> Html:
+    """The bias with its interval, in a sentence."""
+    bias = check.bias
+    if bias is None or bias.ci is None:
+        return _says(" ".join(bias.warnings) if bias else _NO_LABELS)
+    unit = "standard deviations" if bias.standardised else "points"
+    scale = (
+        "Judge and labels were standardised first, because their scales differ; "
+        "unequal noise in the two can then imitate a bias."
+        if bias.standardised
+        else "Judge and labels are on one scale, so these are score points."
+    )
+    strong = (
+        f"{number(bias.points_per_doubling, sign=True)} {unit} per doubling of length"
+    )
+    return html(
+        element(
+            "p",
+            element("strong", strong),
+            f" ({percent(bias.confidence)} interval {interval(*bias.ci, sign=True)}; "
+            f"p = {pvalue(bias.pvalue)}; {count(bias.n)} replies). {scale}",
+        )
+    )
+
+
+def caused_figure(check: LengthCheck) -> Figure | Html:
+    """What each change of form does to the score."""
+    if not check.twins:
+        told = [note for note in check.notes if "twins" in note]
+        return _says(" ".join(["Not measured: no twins were judged.", *told]))
+    return twin_changes(check.twins, margin=check.margin)
+
+
+def caused_table(check: LengthCheck) -> Html:
+    """All kinds of twins, one row each."""
+    if not check.twins:
+        return _says("No twins were judged.")
+    return table([t.row() for t in check.twins], caption=TABLE_CAPTION)
+
+
+def consequence_figure(check: LengthCheck) -> Figure | Html:
+    """The first treatment's effect: as judged, corrected, at equal length."""
+    if not check.effects:
+        return _says("No experiment was given.")
+    return effect_rows(check.effects[0], margin=check.margin)
+
+
+def consequence_words(check: LengthCheck) -> Html:
+    """What the bias makes of each treatment's effect, in a sentence."""
+    return _all(_consequence(effect) for effect in check.effects)
+
+
+def _consequence(effect: LengthEffect) -> Html:
+    longer = (
+        f"The typical reply of {effect.treatment} is {number(effect.length_ratio, 1)} "
+        f"times as long as that of {effect.control}."
+    )
+    if effect.corrected is None:
+        return _says(f"{longer} Without a measured bias the effect stays uncorrected.")
+    low, high = effect.bias_part_ci or (None, None)
+    fixed = effect.corrected_ci or (None, None)
+    return html(
+        element(
+            "p",
+            f"{longer} What that buys from this judge: "
+            f"{number(effect.bias_part, sign=True)} points "
+            f"({interval(low, high, sign=True)}). The effect without it: ",
+            element("strong", f"{number(effect.corrected, sign=True)} points"),
+            f" ({interval(*fixed, sign=True)}), against "
+            f"{number(effect.judge_effect, sign=True)} "
+            f"({interval(*(effect.judge_ci or (None, None)), sign=True)}) as scored.",
+        )
+    )
+
+
+def checks_table(check: LengthCheck) -> Html:
+    """What could be wrong with the check itself."""
+    rows = [_label_row(check.bias), _scale_row(check.bias), _twin_row(check.padded)]
+    rows.append(_repeat_row(check.repeated))
+    rows += [row for t in check.twins if (row := _form_row(t, check.margin))]
+    rows += [_legit_row(e) for e in check.effects[:1]]
+    cells = [
+        {
+            "check": name,
+            "status": element("span", status(mark), class_=mark),
+            "what was found": words,
+        }
+        for name, mark, words in rows
+    ]
+    return table(cells, caption="What could be wrong")
+
+
+def provenance_list(check: LengthCheck, *lines: str) -> Html:
+    """Files, notes and versions, one line each."""
+    files = [f"{name}: sha256 {digest[:12]}" for name, digest in check.sources.items()]
+    items = (element("li", line) for line in (*files, *lines, *check.notes))
+    return html(element("ul", *items, class_="provenance"))
+
+
+def _says(words: str) -> Html:
+    return html(element("p", words.strip()))
+
+
+def _all(parts: Iterable[Html]) -> Html:
+    return sum(parts, Html(""))
+
+
+def _typical(row: tuple[object, ...] | None, at: int) -> str:
+    return number(float(str(row[at])), 0) if row else "–"
+
+
+def _label_row(bias: LengthBias | None) -> tuple[str, str, str]:
+    name = "Enough labelled replies?"
+    if bias is None or bias.ci is None:
+        return name, "none", "No labelled reply, or no interval from those there are."
+    mark = "ok" if bias.n >= 100 else "look"
+    unit = "standard deviations" if bias.standardised else "points"
+    return (
+        name,
+        mark,
+        f"{bias.n} replies; the data fit a bias from "
+        f"{interval(*bias.ci, sign=True)} {unit} per doubling.",
+    )
+
+
+def _scale_row(bias: LengthBias | None) -> tuple[str, str, str]:
+    name = "Judge and people on one scale?"
+    if bias is None or bias.sd_ratio is None:
+        return name, "none", "Not known."
+    words = (
+        f"The judge's scores spread {number(bias.sd_ratio)} times as wide as the labels"
+    )
+    if bias.standardised:
+        return (
+            name,
+            "look",
+            f"{words}: both were standardised, which noise can mislead.",
+        )
+    return name, "ok", f"{words}; 0.6 to 1.6 is alike enough."
+
+
+def _twin_row(padded: PairsTest | None) -> tuple[str, str, str]:
+    name = "Cause shown, not only correlation?"
+    if padded is None:
+        return name, "none", "No padded twins were judged."
+    mark = "ok" if padded.n >= 40 else "look"
+    return (
+        name,
+        mark,
+        f"{padded.n} padded twins, {number(2**padded.doublings, 1)} times as long: "
+        f"{padded.up} scored higher, {padded.down} lower than their originals.",
+    )
+
+
+def _repeat_row(repeated: tuple[int, int]) -> tuple[str, str, str]:
+    name = "Does the judge repeat itself?"
+    changed, seen = repeated
+    if not seen:
+        return name, "none", "No reply was judged twice."
+    words = (
+        f"{changed} of {seen} replies judged again got another score; so much change"
+    )
+    mark = "ok" if changed <= 0.1 * seen else "look"
+    return name, mark, f"{words} among twins is noise, not bias."
+
+
+def _form_row(test: PairsTest, margin: float) -> tuple[str, str, str] | None:
+    """A row for each kind of twin that is not about length."""
+    if test.kind == "padded":
+        return None
+    wide = max(abs(test.ci[0]), abs(test.ci[1])) >= margin
+    mark = "stop" if test.found else "look" if wide else "ok"
+    return (
+        f"Does “{test.kind}” move the score?",
+        mark,
+        f"{test.n} pairs: {test.up} higher, {test.down} lower; mean change "
+        f"{number(test.change, sign=True)} ({interval(*test.ci, sign=True)}).",
+    )
+
+
+def _legit_row(effect: LengthEffect) -> tuple[str, str, str]:
+    name = "Is equal length the right comparison?"
+    if effect.length_controlled is None:
+        return name, "none", "The effect at equal length is not defined."
+    return (
+        name,
+        "look",
+        f"Only if length itself is worth nothing: it gives "
+        f"{number(effect.length_controlled, sign=True)} points, but also takes away "
+        "what the longer replies rightly earn. A sensitivity, not the result.",
+    )
