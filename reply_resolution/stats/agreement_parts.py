@@ -302,6 +302,12 @@ def _without_spread(
     return Estimate(value, float(ends.min()), float(ends.max()))
 
 
+def _no_spread(core: Sample) -> str:
+    if np.ptp(core.x) == 0 or np.ptp(core.y) == 0:
+        return "one of the two columns is constant"
+    return "no spread to learn from"
+
+
 def from_items(
     core: Sample, resamples: int, seed: int
 ) -> tuple[dict[str, Any], list[str]]:
@@ -329,7 +335,7 @@ def from_items(
             parts[name] = (
                 Estimate(statistic.value, *limits)
                 if limits
-                else Estimate(statistic.value, reason="no spread to learn from")
+                else Estimate(statistic.value, reason=_no_spread(core))
             )
     parts["adjacent"] = Estimate(None, reason=other)
     if same:
