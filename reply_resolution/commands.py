@@ -138,13 +138,13 @@ def judge(a: Namespace) -> int:
         if getattr(a, name) is not None:
             options[name] = getattr(a, name)
     if a.dry_run:
-        print(terminal.dry_run(estimate(table.frame, **options)))
+        print(estimate(table.frame, **options).text())
         return 0
     run = judge_replies(table.frame, **options)
     write_table(run.verdicts, a.out)
     terminal.say(run.summary.text())
     terminal.say(f"verdicts: {a.out}")
-    return 0
+    return 130 if run.summary.interrupted else 0
 
 
 def _judge_options(a: Namespace) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def _report_all(out: Path, verdicts: Mapping[str, str], pdf: bool | None) -> Non
     # The readout reads what the calibration wrote; the other two wait for nobody.
     lanes: list[list[tuple[str, dict[str, Any]]]] = [
         [
-            ("01_calibrate_judge", {"verdicts": verdicts["calibration.csv"]}),
+            ("01_calibrate_judge", {}),
             (
                 "04_experiment_readout",
                 {**experiment, "calibration": str(out / "calibration.json")},
