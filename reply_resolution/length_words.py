@@ -161,7 +161,7 @@ def consequence_figure(check: LengthCheck) -> Figure | Html:
     """The first treatment's effect: as judged, corrected, at equal length."""
     if not check.effects:
         return _says("No experiment was given.")
-    return effect_rows(check.effects[0], margin=check.margin)
+    return effect_rows(check.effects[0])
 
 
 def consequence_words(check: LengthCheck) -> Html:
@@ -201,7 +201,7 @@ def checks_table(check: LengthCheck) -> Html:
     cells = [
         {
             "check": name,
-            "status": element("span", status(mark), class_=mark),
+            "mark": element("span", status(mark), class_=mark),
             "what was found": words,
         }
         for name, mark, words in rows
@@ -289,12 +289,13 @@ def _form_row(test: PairsTest, margin: float) -> tuple[str, str, str] | None:
         return None
     wide = max(abs(test.ci[0]), abs(test.ci[1])) >= margin
     mark = "stop" if test.found else "look" if wide else "ok"
-    return (
-        f"Does “{test.kind}” move the score?",
-        mark,
+    words = (
         f"{test.n} pairs: {test.up} higher, {test.down} lower; mean change "
-        f"{number(test.change, sign=True)} ({interval(*test.ci, sign=True)}).",
+        f"{number(test.change, sign=True)} ({interval(*test.ci, sign=True)})."
     )
+    if mark == "look":
+        words += f" Too few pairs to rule out {number(margin)}."
+    return f"Does “{test.kind}” move the score?", mark, words
 
 
 def _legit_row(effect: LengthEffect) -> tuple[str, str, str]:

@@ -242,7 +242,7 @@ def _row(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "passed": f"{t['passed']} of {scored}",
         "without a score": str(t["no_score"]),
         "not measured": str(t["not_measured"]),
-        "status": element("span", status(mark), class_=mark),
+        "mark": element("span", status(mark), class_=mark),
     }
 
 

@@ -57,8 +57,8 @@ def bias_line(
         )
         y, unit = (scaled - scaled.mean()).to_numpy(), "standard deviations"
     slope, middle = bias.points_per_doubling, float(np.log2(x).mean())
-    ends = np.array([x.min(), x.max()])
-    steps = np.log2(ends) - middle
+    along = np.geomspace(x.min(), x.max(), 41)  # the band is narrowest in the middle
+    steps = np.log2(along) - middle
     with canvas(7.2, 2.9) as (figure, axes):
         axes.axhline(0, color=MUTED, linewidth=0.8)
         step = max(1, -(-len(x) // MOST_DOTS))
@@ -75,14 +75,14 @@ def bias_line(
         if bias.ci is not None:
             edges = np.outer(bias.ci, steps) + y.mean()
             axes.fill_between(
-                ends,
+                along,
                 edges.min(axis=0),
                 edges.max(axis=0),
                 color=CONTROL,
                 alpha=0.18,
                 linewidth=0,
             )
-        axes.plot(ends, y.mean() + slope * steps, color=CONTROL, linewidth=2)
+        axes.plot(along, y.mean() + slope * steps, color=CONTROL, linewidth=2)
         axes.set_xscale("log", base=2)
         ticks = _round_ticks(x.min(), x.max())
         axes.set_xticks(ticks, [f"{t:,}" for t in ticks])
@@ -147,17 +147,16 @@ def twin_changes(tests: Sequence[PairsTest], *, margin: float = 0.2) -> Figure:
         names,
         [(t.change, t.ci) for t in tests],
         margin,
-        "score of twin minus original, points",
+        "score of twin minus original, points (shaded: too small to matter)",
         "Mean change of the judge's score from original to twin",
     )
 
 
-def effect_rows(effect: LengthEffect, *, margin: float = 0.2) -> Figure:
+def effect_rows(effect: LengthEffect) -> Figure:
     """The effect as judged, corrected for length bias, and at equal length.
 
     Args:
         effect: From `length_effect`.
-        margin: A bias in the effect that would not matter, points; shaded.
     """
     rows = [
         ("as the judge scored it", effect.judge_effect, effect.judge_ci),
@@ -172,7 +171,7 @@ def effect_rows(effect: LengthEffect, *, margin: float = 0.2) -> Figure:
     return _dots(
         [name for name, _, _ in shown],
         [(value, ci) for _, value, ci in shown],
-        margin,
+        0.0,
         f"{effect.treatment} minus {effect.control}, score points",
         f"Effect of {effect.treatment} against {effect.control}",
     )
@@ -185,12 +184,13 @@ def _dots(
     axis: str,
     title: str,
 ) -> Figure:
-    """Dots with intervals on one axis around 0, the harmless region shaded."""
+    """Dots with intervals on one axis around 0; `margin` above 0 is shaded."""
     reach = 1.15 * max(
         margin, *(max(map(abs, ci or (value, value))) for value, ci in values)
     )
     with canvas(7.2, 0.95 + 0.36 * len(names)) as (figure, axes):
-        axes.axvspan(-margin, margin, color="#ececec", zorder=0)
+        if margin:
+            axes.axvspan(-margin, margin, color="#ececec", zorder=0)
         axes.axvline(0, color=MUTED, linewidth=0.8)
         for y, (value, ci) in enumerate(values):
             if ci is not None:
@@ -206,7 +206,7 @@ def _dots(
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.7)
         axes.set_xlim(-reach, reach)
-        axes.set_xlabel(f"{axis} (shaded: too small to matter)")
+        axes.set_xlabel(axis)
         parts = "; ".join(
             f"{name}: {number(value, sign=True)} "
             f"({interval(*(ci or (None, None)), sign=True)})"
