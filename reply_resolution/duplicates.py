@@ -20,7 +20,7 @@ def drop_duplicates(table: Table, key: Sequence[str], *, what: str) -> Table:
         TableError: Rows with the same key that differ, with their numbers.
     """
     frame = table.frame
-    if not frame.select(key).is_duplicated().any():
+    if frame.select(pl.struct(key).n_unique()).item() == frame.height:
         return table
     numbered = frame if ROW in frame.columns else frame.with_row_index(ROW, 1)
     plain = numbered.with_columns(
@@ -61,14 +61,21 @@ def drop_duplicates(table: Table, key: Sequence[str], *, what: str) -> Table:
 def near_ids(frame: pl.DataFrame) -> list[str]:
     """A note about ids that differ only in blanks, case, accents' form or zeros."""
     ids = frame.select(pl.col("request_id").unique(maintain_order=True))
+    one_form = pl.col("request_id")
+    if ids.select((one_form.str.len_bytes() != one_form.str.len_chars()).any()).item():
+        one_form = one_form.str.normalize("NFC")  # slow, and only accents need it
     near = (
         ids.with_columns(
-            pl.col("request_id")
-            .str.normalize("NFC")
-            .str.strip_chars()
+            one_form.str.strip_chars()
             .str.to_lowercase()
             .str.replace(r"^0*(\d+)(\.0+)?$", "$1")
             .alias("near")
+        )
+        .filter(
+            # only two ids of which one is not already in the plain form are near
+            pl.col("near").is_in(
+                pl.col("near").filter(pl.col("near") != pl.col("request_id")).implode()
+            )
         )
         .filter(pl.col("near").is_duplicated())
         .group_by("near", maintain_order=True)

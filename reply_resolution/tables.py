@@ -14,10 +14,12 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
+from reply_resolution.delimited import read_delimited
 from reply_resolution.errors import TableError
-from reply_resolution.textfiles import Bad, decode, read_delimited
+from reply_resolution.textfiles import Bad, decode
 
 OnBadLine = Literal["stop", "skip"]
 _DELIMITED = {".csv", ".tsv", ".tab", ".txt"}
@@ -128,30 +130,32 @@ def read_table(
 
 
 def rename(table: Table, columns: Mapping[str, str]) -> Table:
-    """The table with the caller's column names mapped to ours."""
-    frame = table.frame
+    """The table with the caller's column names mapped to ours, in its order.
+
+    A column that already has our name gives way to the one that was asked for.
+    """
+    names = table.frame.columns
+    new: dict[str, str] = {}
     for ours, theirs in columns.items():
-        if ours == theirs:
-            continue
-        found = find_column(frame.columns, theirs)
+        found = find_column(names, theirs)
         if found is None:
             swapped = (
                 f' Did you mean {{"{theirs}": "{ours}"}}? Our name comes first.'
-                if ours in frame.columns
+                if ours in names
                 else ""
             )
             raise TableError(
                 f"{table.source}: there is no column {theirs!r} to read {ours!r} from. "
-                f"The columns are {listed(frame.columns)}.{swapped}"
+                f"The columns are {listed(names)}.{swapped}"
             )
-        if ours in frame.columns:
-            frame = frame.drop(ours) if found != ours else frame
-        frame = frame.with_columns(pl.col(found).alias(ours)).drop(found)
-    order = {theirs: ours for ours, theirs in columns.items()}
-    names = [order.get(name, name) for name in table.frame.columns]
-    kept = [n for n in dict.fromkeys(names) if n in frame.columns]
-    rest = [n for n in frame.columns if n not in kept]
-    return replace(table, frame=frame.select(kept + rest))
+        new[found] = ours
+    given_up = [n for n in names if n in columns and n not in new]
+    renamed = table.frame.drop(given_up).rename(new)
+    notes = [
+        f"Column {n!r} was left out: {n!r} is read from {columns[n]!r}."
+        for n in given_up
+    ]
+    return table.add(frame=renamed, notes=notes)
 
 
 def find_column(names: Sequence[str], wanted: str) -> str | None:
@@ -179,15 +183,25 @@ def listed(names: Iterable[object], limit: int = 12) -> str:
 
 def frame_sha256(frame: pl.DataFrame) -> str:
     """SHA-256 of a frame's columns, types and rows; the same for equal frames."""
-    digest = hashlib.sha256(json.dumps([str(s) for s in frame.schema.items()]).encode())
-    for part in frame.iter_slices(100_000):
-        plain = part.with_columns(
-            pl.col(name).map_elements(repr, return_dtype=pl.String)
-            for name, kind in part.schema.items()
-            if kind == pl.Object
-        )
-        digest.update(plain.write_ndjson().encode())
+    digest = hashlib.sha256()
+    for name, column in zip(frame.columns, frame.iter_columns(), strict=True):
+        digest.update(f"{name}\x00{column.dtype}\x00{len(column)}\x00".encode())
+        digest.update(np.packbits(column.is_null().to_numpy()).tobytes())
+        for start in range(0, len(column), 100_000):
+            digest.update(_cell_bytes(column.slice(start, 100_000)))
     return digest.hexdigest()
+
+
+def _cell_bytes(column: pl.Series) -> bytes:
+    if column.dtype == pl.Object:
+        return json.dumps([repr(v) for v in column]).encode()
+    if column.dtype.is_nested():
+        return column.to_frame().write_ndjson().encode()
+    if column.dtype.is_integer() or column.dtype.is_float():
+        return column.fill_null(0).to_numpy().tobytes()
+    text = column.cast(pl.String).fill_null("")
+    lengths = text.str.len_bytes().to_numpy().tobytes()
+    return lengths + str(text.str.join("").item()).encode()
 
 
 @dataclass(frozen=True, slots=True)
