@@ -178,14 +178,21 @@ def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                         f"{path}, line {number} is not JSON ({error}); the file may be "
                         "cut off. Nothing was imported."
                     ) from error
-                if number == 1 and record.get("format") != _FORMAT:
-                    raise CacheError(
-                        f"{path} is not an export of a cache (its first line does not "
-                        f"say {_FORMAT!r}). Write one with `cache export`."
-                    )
+                if number == 1:
+                    _check_header(path, record)
                 yield number, record
+            if lines.tell() == 0:
+                _check_header(path, None)
     except (OSError, UnicodeDecodeError) as error:
         raise CacheError(f"{path} cannot be read: {error}.") from error
+
+
+def _check_header(path: Path, record: object) -> None:
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+        raise CacheError(
+            f"{path} is not an export of a cache (its first line does not say "
+            f"{_FORMAT!r}). Write one with `cache export`."
+        )
 
 
 def check(db: Database) -> list[str]:

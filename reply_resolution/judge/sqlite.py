@@ -173,23 +173,27 @@ class Database:
     def _prepare(self) -> None:
         connection = self.connection
         connection.execute("PRAGMA foreign_keys = ON")
-        if not self.read_only and self.path is not None:
-            self._journal(connection)
-        found = connection.execute("PRAGMA user_version").fetchone()[0]
-        owner = connection.execute("PRAGMA application_id").fetchone()[0]
-        empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[
-            0
-        ]
-        if empty and not self.read_only:
-            with self.transaction() as run:
-                # Another process may have made it between the look and the lock.
-                if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    for statement in _SCHEMA.split(";\n"):
-                        if statement.strip():
-                            run(statement)
-                    run(f"PRAGMA application_id = {APPLICATION_ID}")
-                    run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables or self.read_only:  # looked at before anything is changed
+            self._recognise()
+        if self.read_only:
             return
+        if self.path is not None:
+            self._journal(connection)
+        # Written to even if there is nothing to make: a disk that cannot be written
+        # shows now, before anything is paid.
+        with self.transaction() as run:
+            if not run("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                for statement in _SCHEMA.split(";\n"):
+                    if statement.strip():
+                        run(statement)
+                run(f"PRAGMA application_id = {APPLICATION_ID}")
+                run(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+    def _recognise(self) -> None:
+        """Refuse a file that is not ours, or of another version."""
+        found = self.connection.execute("PRAGMA user_version").fetchone()[0]
+        owner = self.connection.execute("PRAGMA application_id").fetchone()[0]
         if owner != APPLICATION_ID:
             raise CacheError(
                 f"{self.name} is a database, but not a cache of reply_resolution. "
@@ -202,10 +206,6 @@ class Database:
                 f"package reads {SCHEMA_VERSION}. It was written by a {newer} version: "
                 "use that one, or `cache export` there and `cache import` here."
             )
-        if not self.read_only:
-            # A disk that cannot be written shows now, before anything is paid.
-            with self.transaction():
-                pass
 
     def _journal(self, connection: sqlite3.Connection) -> None:
         """WAL, unless the file lies where WAL is not safe."""

@@ -186,6 +186,7 @@ def test_rows_that_cannot_be_asked_are_named(row, says):
 
 
 def write(tmp_path, text, name="my.toml", **options):
+    """A rubric file with this text."""
     path = tmp_path / name
     path.write_bytes(text.encode(**options) if isinstance(text, str) else text)
     return path
@@ -279,11 +280,15 @@ BOTH = '["score","reason"]'
         (f"wording='a'\nschema='{SCHEMA.format(SCORE, BOTH, 'false')}'", "'reason'"),
         (f"wording='a'\nschema='{SCHEMA.format(REASON, BOTH, 'false')}'", "'score'"),
         (
-            f"wording='a'\nschema='{SCHEMA.format(SCORE + ',' + REASON, '[]', 'false')}'",
+            "wording='a'\nschema='"
+            + SCHEMA.format(SCORE + "," + REASON, "[]", "false")
+            + "'",
             "require both",
         ),
         (
-            f"wording='a'\nschema='{SCHEMA.format(SCORE + ',' + REASON, BOTH, 'true')}'",
+            "wording='a'\nschema='"
+            + SCHEMA.format(SCORE + "," + REASON, BOTH, "true")
+            + "'",
             "additionalProperties",
         ),
         (
