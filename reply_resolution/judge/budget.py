@@ -87,6 +87,7 @@ class Price:
         worst_input: The dearest a prompt token can be (writing the provider's cache,
             a long prompt); None: as `input`.
         worst_output: Likewise for the answer.
+        long_prompt: Prompt tokens from which on the dearest prices hold; None: never.
         source: Who says so.
     """
 
@@ -95,6 +96,7 @@ class Price:
     cached: float | None = None
     worst_input: float | None = None
     worst_output: float | None = None
+    long_prompt: int | None = None
     source: str = "caller"
 
     def __post_init__(self) -> None:
@@ -108,14 +110,22 @@ class Price:
 
     def worst_micro_usd(self, prompt_tokens: int, completion_tokens: int) -> int:
         """Upper bound of a call's price, millionths of a USD, rounded up."""
-        dear_in = max(self.input, self.worst_input or 0.0)
-        dear_out = max(self.output, self.worst_output or 0.0)
+        dear_in, dear_out = self._dearest()
         return math.ceil(prompt_tokens * dear_in + completion_tokens * dear_out)
+
+    def _dearest(self) -> tuple[float, float]:
+        return (
+            max(self.input, self.worst_input or 0.0),
+            max(self.output, self.worst_output or 0.0),
+        )
 
     def micro_usd(
         self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0
     ) -> float:
         """Price of a call, millionths of a USD."""
+        if self.long_prompt is not None and prompt_tokens >= self.long_prompt:
+            dear_in, dear_out = self._dearest()
+            return prompt_tokens * dear_in + completion_tokens * dear_out
         cached = min(cached_tokens, prompt_tokens)
         cheap = self.input if self.cached is None else self.cached
         return (
@@ -148,12 +158,18 @@ def price_for(model: str, *, base_url: str | None = None) -> Price | None:
     if not values[0] or not values[1]:
         return None
     cached = _prices(found.cache_read_mtok)
+    tiers = [
+        tier.start
+        for price in (found.input_mtok, found.output_mtok)
+        for tier in getattr(price, "tiers", ())
+    ]
     return Price(
         input=values[0][0],
         output=values[1][0],
         cached=cached[0] if cached else None,
         worst_input=max(values[0] + _prices(found.cache_write_mtok)),
         worst_output=max(values[1]),
+        long_prompt=min(tiers) if tiers else None,
         source=f"genai-prices {__version__}",
     )
 
