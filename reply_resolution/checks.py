@@ -66,7 +66,7 @@ def check_assignment(
             "sample_ratio",
             title,
             "ok",
-            f"{found} {unit}; every arm answers the same requests, nothing was assigned",
+            f"{found} {unit}; every arm answers the same requests: no assignment",
             numbers={"units": dict(units)},
         )
     from reply_resolution.stats.integrity import sample_ratio_test
@@ -229,15 +229,14 @@ def check_versions(
             "compare them before you trust a difference over time",
             numbers={"models": len(models)},
         )
-    known = [short(x) for x in (*versions, *judges, *models)]
-    return Check(
-        "versions",
-        "One metric version",
-        "ok" if versions else "none",
-        "one metric version, one judge, one model"
-        if known
-        else "the verdicts do not say which rubric and judge they come from",
-    )
+    if not versions:
+        return Check(
+            "versions",
+            "One metric version",
+            "none",
+            "the verdicts do not say which rubric and judge they come from",
+        )
+    return Check("versions", "One metric version", "ok", "one metric version and judge")
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +357,7 @@ def check_favour(
         treatment: Name of the treatment arm.
         why_not: Why it was not measured.
     """
-    title = "Does the judge favour an arm?"
+    title = "Favour for an arm"
     tip = (
         f"a further favour of {points(tipping)} points would change the result"
         if tipping is not None
@@ -391,7 +390,7 @@ def check_favour(
         "differential_bias",
         title,
         "ok" if inside else "look",
-        f"{treatment} by {points(bias, sign=True)} points "
+        f"the judge favours {treatment} by {points(bias, sign=True)} points "
         f"({points_interval(low, high)}) on "
         + " + ".join(display.count(n) for n in labels.values())
         + f" labels; margin ±{points(plan.bias_margin)}: {verdict}",

@@ -33,6 +33,7 @@ class MetricEffect:
         n_treatment: The same for the treatment.
         missing: Replies of both arms without a value.
         method: How interval and p-value were computed.
+        standard_error: Of the difference, before any widening; None for rates.
         absent: Why there is no result; empty where there is one.
     """
 
@@ -50,6 +51,7 @@ class MetricEffect:
     n_treatment: int = 0
     missing: int = 0
     method: str = ""
+    standard_error: float | None = None
     absent: str = ""
 
     @property
@@ -64,10 +66,8 @@ class MetricEffect:
 
     def show(self, value: float | None, *, sign: bool = False) -> str:
         """A value of this metric as a reader sees it, with its unit."""
-        if self.metric.kind == "rate":
-            return display.percent(value, 1, sign=sign)
-        text = display.number(value, self.metric.digits, sign=sign)
-        return f"{text} {self.metric.unit}".strip() if value is not None else text
+        m = self.metric
+        return show_value(value, m.kind, m.unit, m.digits, sign=sign)
 
     def span(self) -> str:
         """The interval as a reader sees it."""
@@ -86,6 +86,20 @@ class MetricEffect:
             f"of less than {self.show(self.metric.margin)} was accepted"
         )
         return GuardrailOutcome(self.metric.title, self.within, text)
+
+
+def show_value(
+    value: float | None, kind: str, unit: str, digits: int, *, sign: bool = False
+) -> str:
+    """A metric's value as a reader sees it.
+
+    >>> show_value(0.0438, "rate", "", 2, sign=True), show_value(812.4, "mean", "ms", 0)
+    ('+4.4%', '812 ms')
+    """
+    if kind == "rate":
+        return display.percent(value, 1, sign=sign)
+    text = display.number(value, digits, sign=sign)
+    return text if value is None else f"{text} {unit}".strip()
 
 
 def compare_metrics(
@@ -124,18 +138,51 @@ def compare_metrics(
         if metric.column not in rows.columns:
             found.append(replace(empty, absent=f"no column {metric.column!r}"))
             continue
-        values = _values(rows, metric)
-        data = rows.select(
-            "arm", *([pair] if pair else [unit] if unit else [])
-        ).with_columns(value=values)
-        known = data.filter(pl.col("value").is_not_null() & pl.col("value").is_finite())
-        empty = replace(empty, missing=data.height - known.height)
-        if pair:
-            result = _paired(known, empty, control, pair, plan.confidence)
-        else:
-            result = _independent(known, empty, control, unit, plan.confidence)
-        found.append(_widened(result, widen))
+        result = mean_effect(
+            rows,
+            metric,
+            control=control,
+            treatment=treatment,
+            unit=unit,
+            pair=pair,
+            confidence=plan.confidence,
+        )
+        found.append(_widened(replace(result, guardrail=guardrail), widen))
     return _holm(found)
+
+
+def mean_effect(
+    frame: pl.DataFrame,
+    metric: Metric,
+    *,
+    control: str,
+    treatment: str,
+    unit: str | None = None,
+    pair: str | None = None,
+    confidence: float = 0.95,
+) -> MetricEffect:
+    """One metric of one treatment against control, uncorrected.
+
+    Args:
+        frame: One row per reply with `arm` and the metric's column.
+        metric: Column and kind.
+        control: Name of the baseline arm.
+        treatment: Name of the arm compared with it.
+        unit: Column of the randomised unit; rows are units where None.
+        pair: Column that pairs rows of both arms; takes the place of `unit`.
+        confidence: Of the interval, fraction.
+
+    Raises:
+        TableError: A cell of the column is not a number (or not 0 or 1 for a rate).
+    """
+    rows = frame.filter(pl.col("arm").is_in([control, treatment]))
+    keys = [pair] if pair else [unit] if unit else []
+    data = rows.select("arm", *keys).with_columns(value=_values(rows, metric))
+    known = data.filter(pl.col("value").is_not_null() & pl.col("value").is_finite())
+    empty = MetricEffect(metric, False, treatment, missing=data.height - known.height)
+    if pair:
+        return _paired(known, empty, control, pair, confidence)
+    return _independent(known, empty, control, unit, confidence)
 
 
 def _values(rows: pl.DataFrame, metric: Metric) -> pl.Series:
@@ -296,6 +343,7 @@ def _student(
     half = float(stdtrit(degrees, 0.5 + confidence / 2)) * se
     return replace(
         result,
+        standard_error=se,
         low=result.difference - half,
         high=result.difference + half,
         pvalue=2 * float(stdtr(degrees, -abs(result.difference) / se)),

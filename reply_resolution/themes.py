@@ -121,7 +121,7 @@ def find_themes(
     treatment: str,
     seed: int,
     unit: str | None = None,
-    limit: int = 4,
+    limit: int = 3,
 ) -> Themes:
     """Words and phrases in the reasons that distinguish two arms.
 

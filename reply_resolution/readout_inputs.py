@@ -1,0 +1,414 @@
+"""What a readout reads from its tables: units, labels, lengths, what is missing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from reply_resolution import checks as ck
+from reply_resolution.checks import Calibrated, Check
+from reply_resolution.effects import LengthFinding
+from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.experiment_plan import ExperimentPlan
+from reply_resolution.stats.counts import ScoreCounts, count_scores
+
+if TYPE_CHECKING:
+    from reply_resolution.calibration import Calibration
+
+#: Length is measured on at most this many replies (a seeded draw).
+LENGTH_SAMPLE = 50_000
+_TEXTS = ("request", "reply", "reason", "context", "status", "status_detail")
+
+
+def checked(replies: pl.DataFrame, control: str) -> pl.DataFrame:
+    """The table with every optional column there, or an error that says what lacks.
+
+    Columns that the join with the verdicts renamed (`cost_usd_given`) get their own
+    name back: the plan means the table's column, not the judge's.
+
+    Raises:
+        TableError: `request_id`, `arm` or `score` is missing, or there is no control.
+    """
+    for name in ("request_id", "arm", "score"):
+        if name not in replies.columns:
+            raise TableError(
+                f"the table of judged replies has no column {name!r}; it has "
+                f"{', '.join(replies.columns)}. Join replies and verdicts first "
+                "(reply_resolution.load does)."
+            )
+    if control not in replies["arm"].unique():
+        arms = ", ".join(map(repr, replies["arm"].drop_nulls().unique().sort()))
+        raise TableError(
+            f"there is no arm {control!r}; the arms are {arms or 'none'}. Name the "
+            "baseline in `control`."
+        )
+    frame = replies.filter(pl.col("arm").is_not_null()).with_columns(
+        pl.col("request_id").cast(pl.String), pl.col("arm").cast(pl.String)
+    )
+    for name in _TEXTS:
+        if name not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(name))
+    known = pl.when(pl.col("score").is_not_null()).then(pl.lit("scored"))
+    frame = frame.with_columns(
+        status=pl.col("status").fill_null(known.otherwise(pl.lit("invalid")))
+    )
+    given = [c for c in frame.columns if c.endswith("_given")]
+    own = {c: c.removesuffix("_given") for c in given}
+    judges = [c for c in own.values() if c in frame.columns]
+    return frame.rename({c: f"judge_{c}" for c in judges}).rename(own)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The judged replies of an experiment, read for the readout.
+
+    Attributes:
+        frame: One row per reply, optional columns filled with null.
+        control: Name of the baseline arm.
+        arms: Control, then the treatments in order of first appearance.
+        pair: "request_id" where requests occur in several arms, else None.
+        unit: "user_id" where users are known, else None.
+        counts: Sufficient counts of the scores.
+        labelled: Rows with the mean of people's labels beside them; None without.
+        people: The annotators' columns in `labelled`.
+        notes: What joining labels noticed.
+    """
+
+    frame: pl.DataFrame
+    control: str
+    arms: list[str]
+    pair: str | None
+    unit: str | None
+    counts: ScoreCounts
+    labelled: pl.DataFrame | None
+    people: list[str]
+    notes: tuple[str, ...]
+
+    @property
+    def judged(self) -> pl.DataFrame:
+        """Rows that were judged, whatever came of it."""
+        return self.frame.filter(pl.col("status") != "not_judged")
+
+    def levels(self) -> dict[str, list[int]]:
+        """Arm -> replies at each level."""
+        return {
+            arm: self.counts.of(arm).tolist()
+            for arm in self.arms
+            if arm in self.counts.arms
+        }
+
+
+def read_rows(
+    replies: pl.DataFrame, *, control: str, labels: pl.DataFrame | None
+) -> Rows:
+    """Find out the design of a table of judged replies, and count it.
+
+    Raises:
+        TableError: A column is missing, or there is no control arm.
+    """
+    frame = checked(replies, control)
+    unit = unit_column(frame)
+    pair = "request_id" if frame["request_id"].n_unique() < frame.height else None
+    names = frame["arm"].unique(maintain_order=True).to_list()
+    arms = [control, *(a for a in names if a != control)]
+    # Mixed versions are a check with a repair here, not an error.
+    counts = count_scores(
+        frame.drop("vote", strict=False), pair=pair, cluster=unit, mix_versions=True
+    )
+    labelled, notes, people = labelled_rows(frame, labels, unit)
+    return Rows(frame, control, arms, pair, unit, counts, labelled, people, notes)
+
+
+def unit_column(frame: pl.DataFrame) -> str | None:
+    """The column of the randomised unit, where the table has one."""
+    if "user_id" not in frame.columns or frame["user_id"].null_count() == frame.height:
+        return None
+    return "user_id"
+
+
+def by_arm(frame: pl.DataFrame, arms: list[str]) -> dict[str, int]:
+    """Rows per arm, 0 included."""
+    found = dict(frame.group_by("arm").len().iter_rows())
+    return {arm: int(found.get(arm, 0)) for arm in arms}
+
+
+def assigned(rows: Rows) -> dict[str, int] | None:
+    """Units per arm as they were assigned, judged or not; None for pairs."""
+    if rows.pair:
+        return None
+    if rows.unit is None:
+        return by_arm(rows.frame, rows.arms)
+    users = rows.frame.filter(pl.col(rows.unit).is_not_null())
+    return by_arm(users.unique([rows.unit, "arm"]), rows.arms)
+
+
+def reasons_missing(judged: pl.DataFrame) -> dict[str, int]:
+    """Status -> judged replies without a score."""
+    rest = judged.filter(pl.col("score").is_null())
+    found = rest.group_by("status").len().sort("status")
+    return {str(name): int(n) for name, n in found.iter_rows()}
+
+
+def is_empty(frame: pl.DataFrame) -> pl.Series:
+    """Which replies are empty (nothing but blanks)."""
+    from reply_resolution.replies import empty_expr
+
+    if frame["reply"].null_count() == frame.height:  # no texts at all
+        return pl.Series("empty", [False], dtype=pl.Boolean).new_from_index(
+            0, frame.height
+        )
+    return frame.select(empty=empty_expr("reply"))["empty"]
+
+
+def versions_check(frame: pl.DataFrame) -> Check:
+    """Whether one rubric, judge and model scored everything."""
+    scored = frame.filter(pl.col("score").is_not_null())
+
+    def distinct(*names: str) -> list[str]:
+        for name in names:
+            if name in scored.columns and scored[name].null_count() < scored.height:
+                return [str(v) for v in scored[name].drop_nulls().unique().sort()]
+        return []
+
+    return ck.check_versions(
+        distinct("metric_version"),
+        distinct("judge_id"),
+        distinct("model_returned", "model"),
+    )
+
+
+def budget_check(frame: pl.DataFrame, verdicts: pl.DataFrame | None) -> Check:
+    """What was to be judged, what was, and what all verdicts cost."""
+    left = frame.filter(pl.col("status") == "not_judged")
+    by_sampling = left.filter(pl.col("status_detail") == "sampling").height
+    paid = verdicts if verdicts is not None else frame
+    name = "cost_usd" if verdicts is not None else "judge_cost_usd"
+    cost = None
+    if name in paid.columns and paid[name].null_count() < paid.height:
+        cost = float(paid[name].sum())
+    return ck.check_budget(
+        planned=frame.height,
+        judged=frame.height - left.height,
+        by_budget=left.height - by_sampling,
+        by_sampling=by_sampling,
+        cost_usd=cost,
+    )
+
+
+def labelled_rows(
+    frame: pl.DataFrame, labels: pl.DataFrame | None, unit: str | None
+) -> tuple[pl.DataFrame | None, tuple[str, ...], list[str]]:
+    """Judged rows with the mean of people's labels beside them.
+
+    Returns:
+        The rows (None without labels), notes, and the annotators' columns.
+    """
+    if labels is None or labels.height == 0:
+        return None, (), []
+    from reply_resolution.labels import join_labels
+
+    wide, notes = join_labels(
+        frame.drop([c for c in frame.columns if c.startswith("label_")]), labels
+    )
+    people = [c for c in wide.columns if c.startswith("label_")]
+    wide = wide.with_columns(label=pl.mean_horizontal(people))
+    if "weight" in labels.columns and labels["weight"].n_unique() > 1:
+        key = ["request_id", "arm"] if labels["arm"].null_count() == 0 else "request_id"
+        chances = labels.unique(key).select(
+            *([key] if isinstance(key, str) else key), pl.col("weight")
+        )
+        wide = wide.join(chances, on=key, how="left", suffix="_label")
+    else:
+        wide = wide.drop("weight", strict=False)
+    if unit is not None:
+        wide = wide.with_columns(unit=pl.col(unit))
+        wide = wide.filter(pl.col("unit").is_not_null())
+    if wide["label"].null_count() == wide.height:
+        return None, notes, []
+    return wide, notes, people
+
+
+def measured_agreement(
+    rows: pl.DataFrame, people: list[str], unit: str | None
+) -> Calibrated:
+    """The judge's agreement with people, from the labels of this experiment."""
+    from reply_resolution.stats.agreement import agreement
+
+    both = rows.filter(pl.col("score").is_not_null() & pl.col("label").is_not_null())
+    users = both[unit].to_list() if unit else None
+    found = agreement(both["score"].to_list(), both["label"].to_list(), clusters=users)
+    kappa = found.concordance
+    if kappa.estimate is None or kappa.low is None or kappa.high is None:
+        raise StatisticsError("agreement is not defined for these labels.")
+    among = None
+    if len(people) > 1:
+        pairs = both.select(people[:2]).drop_nulls()
+        if pairs.height > 1:
+            among = agreement(
+                pairs[people[0]].to_list(), pairs[people[1]].to_list()
+            ).weighted_kappa.estimate
+    return Calibrated(
+        kappa=kappa.estimate,
+        low=kappa.low,
+        high=kappa.high,
+        labels=both.height,
+        bias=found.bias.estimate,
+        source="of this experiment",
+        people=among,
+    )
+
+
+def calibrated(
+    calibration: "Calibration | None", rows: Rows
+) -> tuple[Calibrated | None, str]:
+    """What is known of the judge: its calibration, else this experiment's labels.
+
+    Returns:
+        The agreement (None if unknown) and why a given calibration does not count.
+    """
+    mismatch = ""
+    if calibration is not None:
+        found, mismatch = _from_calibration(calibration, rows.frame)
+        if found is not None:
+            return found, ""
+    if rows.labelled is None:
+        return None, mismatch
+    try:
+        return measured_agreement(rows.labelled, rows.people, rows.unit), ""
+    except StatisticsError as error:
+        return None, f"agreement could not be measured: {error}"
+
+
+def _from_calibration(
+    calibration: "Calibration", frame: pl.DataFrame
+) -> tuple[Calibrated | None, str]:
+    for name in ("metric_version", "judge_id"):
+        theirs = getattr(calibration, name)
+        ours = []
+        if name in frame.columns:
+            ours = frame[name].drop_nulls().unique().sort().to_list()
+        if theirs and ours and ours != [theirs]:
+            return None, (
+                f"the calibration is of another {name.replace('_', ' ')} "
+                f"({ck.short(theirs)}) than these verdicts "
+                f"({', '.join(map(ck.short, ours))})"
+            )
+    kappa = calibration.kappa
+    if kappa.estimate is None or kappa.low is None or kappa.high is None:
+        return None, f"the calibration has no agreement ({kappa.reason})"
+    return Calibrated(
+        kappa=kappa.estimate,
+        low=kappa.low,
+        high=kappa.high,
+        labels=calibration.n,
+        bias=calibration.bias.estimate,
+        source="of the calibration",
+        verdict=calibration.verdict,
+        reasons=tuple(r.rstrip(".") for r in calibration.reasons),
+        people=None if calibration.people is None else calibration.people.estimate,
+    ), ""
+
+
+def lengths(rows: Rows, plan: ExperimentPlan, seed: int) -> dict[str, LengthFinding]:
+    """What length does to each comparison; a draw of the rows where there are many."""
+    from reply_resolution.stats.length import LengthBias, length_bias
+    from reply_resolution.stats.length_effects import length_effect
+
+    known = rows.frame.filter(
+        pl.col("score").is_not_null() & pl.col("reply").is_not_null()
+    )
+    if known.height == 0:
+        return {arm: LengthFinding(why_not="no reply texts") for arm in rows.arms[1:]}
+    bias: LengthBias | None = None
+    why_not = "no labels of this experiment"
+    if rows.labelled is not None:
+        some = rows.labelled.filter(pl.col("label").is_not_null())
+        try:
+            bias = length_bias(
+                some.rename({"label": "label__mean"}), label="label__mean"
+            )
+        except (StatisticsError, TableError) as error:
+            why_not = str(error)
+        if bias is not None and bias.points_per_doubling is None:
+            why_not = "; ".join(bias.warnings) or "not enough labels"
+            bias = None
+    found = {}
+    for arm in rows.arms[1:]:
+        part = known.filter(pl.col("arm").is_in([rows.control, arm]))
+        if part.height > LENGTH_SAMPLE:
+            part = _draw(part, LENGTH_SAMPLE, seed, rows.pair or rows.unit)
+        try:
+            effect = length_effect(
+                part,
+                bias,
+                control=rows.control,
+                treatment=arm,
+                pair=rows.pair,
+                cluster=None if rows.pair else rows.unit,
+                confidence=1 - plan.alpha / (len(rows.arms) - 1),
+            )
+        except (StatisticsError, TableError) as error:
+            found[arm] = LengthFinding(why_not=str(error))
+            continue
+        finding = LengthFinding(
+            ratio=effect.length_ratio,
+            controlled=effect.length_controlled,
+            controlled_interval=effect.length_controlled_ci,
+            why_not=why_not,
+        )
+        if bias is not None:
+            finding = replace(
+                finding,
+                slope=bias.points_per_doubling,
+                slope_interval=bias.ci,
+                labels=bias.n,
+                corrected=effect.corrected,
+                corrected_interval=effect.corrected_ci,
+                why_not="",
+            )
+        found[arm] = finding
+    return found
+
+
+def draw(frame: pl.DataFrame, size: int, seed: int, unit: str | None) -> pl.DataFrame:
+    """A seeded draw of about `size` rows; whole units where there are units."""
+    if frame.height <= size:
+        return frame
+    return _draw(frame, size, seed, unit)
+
+
+def _draw(frame: pl.DataFrame, size: int, seed: int, unit: str | None) -> pl.DataFrame:
+    column = unit or "request_id"
+    # Sorted first: the draw must not depend on the order of the rows.
+    units = frame.select(column).drop_nulls().unique().sort(column)
+    share = size / frame.height
+    chosen = units.sample(max(2, int(units.height * share)), seed=seed)
+    return frame.join(chosen, on=column, how="semi")
+
+
+def without_empty(
+    rows: Rows, plan: ExperimentPlan
+) -> Mapping[str, tuple[float, float, float]]:
+    """Treatment -> (difference, low, high) without the empty replies."""
+    gone = is_empty(rows.frame)
+    if not gone.any():
+        return {}
+    from reply_resolution.stats.compare import compare
+
+    try:
+        found = compare(
+            rows.frame.filter(~gone).drop("vote", strict=False),
+            control=rows.control,
+            pair=rows.pair,
+            cluster=rows.unit,
+            mix_versions=True,
+            confidence=1 - plan.alpha / (len(rows.arms) - 1),
+        )
+    except StatisticsError:
+        return {}
+    return {
+        c.treatment: (c.mean_difference, c.ci[0], c.ci[1])
+        for c in found.comparisons
+        if c.ci[0] is not None and c.ci[1] is not None
+    }
