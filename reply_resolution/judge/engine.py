@@ -118,7 +118,8 @@ class Failure:
     """Why an entry has no stored verdict.
 
     Attributes:
-        status: `failed` or `not_judged`.
+        status: `failed` or `not_judged`; of a reply judged while the server was being
+            met, the status it got in a form then given up.
         detail: One word or two.
         attempts: Calls made.
     """
@@ -179,6 +180,7 @@ class Engine:
         """
         self.tally = Tally()
         self.failures: dict[int, Failure] = {}
+        self._tried: dict[int, Failure] = {}  # judged before the form was settled
         self.judged: set[int] = set()
         #: Entries another process judged while we ran.
         self.taken: list[int] = []
@@ -360,6 +362,9 @@ class Engine:
         self._elsewhere.clear()
         case.item = self._desk.item(entry)
         self._claimed |= self._cache.claim([case.item.key], self._owner)
+        # A reply that was asked twice in forms given up is not asked a third time.
+        self.failures |= self._tried
+        self.judged -= set(self._tried)
         spent = {entry, *self.failures}
         self._pending = (e for e in self._desk.missing() if e not in spent)
 
@@ -423,6 +428,7 @@ class Engine:
             if not ignored:
                 # Refused or cut short, an answer says nothing about the form.
                 self._settle_on(case, known=reading.status in {"scored", "invalid"})
+                case.first = None
             elif self._doubt(case, outcome):
                 return True
         if reading.status not in _RE_ASK or case.paid >= MAX_PAID:
@@ -565,6 +571,8 @@ class Engine:
             self._check_dead(outcome)
             return
         self._failed_running = 0
+        if not self._desk.dialect_known:
+            self._tried[item.entry] = Failure(reading.status, detail, case.calls)
         usage = outcome.usage
         verdict = StoredVerdict(
             key=item.key,

@@ -83,22 +83,18 @@ def draw(
     names = pl.Series([None] * rows, dtype=pl.String)
     if arm in replies.columns:
         names = replies[arm].cast(pl.String)
+    # An arm is a bit, a request's group the bits of its arms: much faster than lists.
+    known = {
+        name: 1 << i for i, name in enumerate(names.unique().sort().to_list()[:62])
+    }
     frame = pl.DataFrame(
-        {
-            "row": np.arange(rows),
-            "id": ids,
-            "arm": names,
-        }
+        {"row": np.arange(rows), "id": ids, "arm": names}
+    ).with_columns(
+        pl.col("id").fill_null(""),
+        bit=pl.col("arm").replace_strict(known, default=1 << 62, return_dtype=pl.Int64),
     )
-    # One unit per request; its group is the set of arms it occurs in.
-    units = (
-        frame.group_by("id", maintain_order=True)
-        .agg(
-            pl.col("arm").unique().sort().fill_null("").str.join("\x1f").alias("group"),
-            pl.len().alias("size"),
-            pl.col("row").min().alias("first"),
-        )
-        .with_columns(pl.col("id").fill_null(""))
+    units = frame.group_by("id", maintain_order=True).agg(
+        pl.col("bit").bitwise_or().alias("group"), pl.len().alias("size")
     )
     units = units.with_columns(hash=_hashes(units["id"].to_list(), seed))
     units = units.sort("group", "hash", "id").with_columns(
@@ -123,7 +119,7 @@ def draw(
         .otherwise("probability")
         .alias("probability")
     )
-    back = frame.with_columns(pl.col("id").fill_null("")).join(
+    back = frame.join(
         units.select("id", "place", "taken", "probability"), on="id", how="left"
     )
     ordered = back.filter("taken").sort("place", "arm", "row", nulls_last=True)
@@ -142,7 +138,8 @@ def _limit(sample: float | None, rows: int) -> int:
         "Give a whole number of replies (1 or more), a share between 0 and 1, or "
         "nothing to judge all."
     )
-    if isinstance(sample, bool) or not isinstance(sample, int | float) or sample <= 0:
+    number = isinstance(sample, int | float) and not isinstance(sample, bool)
+    if not number or not 0 < sample < float("inf"):
         raise TableError(f"sample {sample!r} is not a sample size. {allowed}")
     if sample < 1:
         return max(1, int(sample * rows))
