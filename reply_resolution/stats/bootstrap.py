@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.lattice import Floats, Ints
+from reply_resolution.stats.saddlepoint import Floats, Ints
 
 Method = Literal["expanded", "percentile", "bca"]
 
@@ -96,7 +96,8 @@ def difference_interval(
         StatisticsError: An arm is empty, or the confidence is no fraction.
 
     >>> import numpy as np
-    >>> found = difference_interval(np.array([3, 1, 4, 2, 1]), np.array([11, 2, 0, 1, 0]))
+    >>> control, treatment = np.array([3, 1, 4, 2, 1]), np.array([11, 2, 0, 1, 0])
+    >>> found = difference_interval(control, treatment)
     >>> round(found.low, 4), round(found.high, 4), found.reliable
     (-2.3312, -0.3636, False)
     """

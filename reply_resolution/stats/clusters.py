@@ -1,8 +1,8 @@
-"""Users as the units: permutation and interval from pooled unit types.
+"""Users as the units: effects and their intervals from pooled unit types.
 
 Replies of one user resemble each other, so users, not rows, are permuted (rows
-permuted instead: 18 to 29% false alarms). A user is reduced to what it holds; equal
-users are pooled into types, so permuting 500,000 users costs what permuting 500 does.
+permuted instead: 18 to 29% false alarms). A user is reduced to what it holds, and equal
+users are pooled into types. The permutation test is in `unit_permutation`.
 """
 
 from dataclasses import dataclass
@@ -12,17 +12,7 @@ import numpy as np
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import MIN_UNITS, Interval
-from reply_resolution.stats.lattice import Floats, Ints
-from reply_resolution.stats.permutation import (
-    Alternative,
-    Convention,
-    PermutationTest,
-    deal,
-    drawn_test,
-    ratio,
-)
-
-_CELLS = 2_000_000  # drawn numbers held at once
+from reply_resolution.stats.saddlepoint import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,40 +64,6 @@ class UnitEffect:
     interval: Interval
 
 
-def unit_permutation_test(
-    units: Units,
-    *,
-    values: Ints,
-    alternative: Alternative = "two-sided",
-    convention: Convention = "absolute",
-    seed: int = 0,
-    resamples: int | None = None,
-) -> PermutationTest:
-    """Permute whole users; the statistic is the studentized difference in means.
-
-    Null hypothesis: within each stratum every dealing of the users to the arms was
-    equally likely. Means are over replies (sum of scores over number of replies), so
-    users with many replies weigh more. A user found in both arms has its two sides
-    swapped with probability one half.
-
-    Args:
-        units: The two arms.
-        values: Value of each level; shape (K,).
-        alternative: "greater": treatment above control.
-        convention: Of the two-sided p-value.
-        seed: Of the draws.
-        resamples: Draws; by default 9,999, or 99,999 where these give 0.01 to 0.1.
-
-    Raises:
-        StatisticsError: An arm has fewer than 2 units.
-    """
-    _enough(units)
-    engine = _Dealer.of(units, values)
-    return drawn_test(
-        engine.draw, engine.observed, alternative, convention, seed, resamples
-    )
-
-
 def unit_effect(
     units: Units,
     *,
@@ -133,7 +89,7 @@ def unit_effect(
     """
     from scipy.special import stdtrit
 
-    _enough(units)
+    check_units(units)
     values = np.asarray(values, dtype=float)
     values0 = values if control_values is None else np.asarray(control_values, float)
     strata = np.unique(units.stratum)
@@ -177,7 +133,8 @@ def unit_effect(
     return UnitEffect(center, sqrt(variance), df, interval)
 
 
-def _enough(units: Units) -> None:
+def check_units(units: Units) -> None:
+    """Refuse inference from a single unit, with what to do instead."""
     for name, size in zip(("control", "the treatment"), units.sizes, strict=True):
         if size < 2:
             raise StatisticsError(
@@ -185,138 +142,6 @@ def _enough(units: Units) -> None:
                 "units each arm needs at least 2 of them (20 for a reliable interval). "
                 "Collect more users, or compare rows and say so."
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Stratum:
-    """One stratum ready to be dealt.
-
-    `single` holds (units, replies, sum, sum^2, sum * replies, replies^2) of each
-    one-arm type, `pool` how many units are of it, `dealt` how many go to treatment.
-    `crossed` holds (n0, s0, n1, s1) of each type in both arms, `times` how many.
-    """
-
-    weight: float
-    single: Floats
-    pool: Ints
-    dealt: int
-    crossed: Floats
-    times: Ints
-
-
-@dataclass(frozen=True, slots=True)
-class _Dealer:
-    """Deals units to arms and studentizes; moments only, never units."""
-
-    strata: tuple[_Stratum, ...]
-    observed: float
-
-    @classmethod
-    def of(cls, units: Units, values: Ints) -> "_Dealer":
-        strata, start = [], []
-        total = int(units.number @ (units.control.sum(1) + units.treatment.sum(1)))
-        for h in np.unique(units.stratum):
-            here = units.stratum == h
-            c, t, number = (
-                units.control[here],
-                units.treatment[here],
-                units.number[here],
-            )
-            n0, n1, s0, s1 = c.sum(1), t.sum(1), c @ values, t @ values
-            both = (n0 > 0) & (n1 > 0)
-            keys, place = np.unique(
-                np.stack([n0 + n1, s0 + s1], 1)[~both], axis=0, return_inverse=True
-            )
-            place = place.ravel()
-            pool = np.bincount(place, weights=number[~both], minlength=len(keys))
-            in_treatment = np.where(n1[~both] > 0, number[~both], 0)
-            now = np.bincount(place, weights=in_treatment, minlength=len(keys))
-            n, s = keys[:, 0].astype(float), keys[:, 1].astype(float)
-            stratum = _Stratum(
-                weight=int(number @ (n0 + n1)) / total,
-                single=np.stack([np.ones_like(n), n, s, s * s, s * n, n * n], 1),
-                pool=np.rint(pool).astype(np.int64),
-                dealt=round(float(now.sum())),
-                crossed=np.stack([n0, s0, n1, s1], 1)[both].astype(float),
-                times=number[both],
-            )
-            strata.append(stratum)
-            start.append((now[None], number[both].astype(float)[None]))
-        engine = cls(tuple(strata), 0.0)
-        return cls(engine.strata, float(engine._statistic(start)[0]))
-
-    def draw(self, rng: np.random.Generator, size: int) -> Floats:
-        width = max(1, max(len(s.pool) + len(s.times) for s in self.strata))
-        rows = max(1, _CELLS // width)
-        out = np.empty(size)
-        for first in range(0, size, rows):
-            n = min(rows, size - first)
-            drawn = []
-            for s in self.strata:
-                x = (
-                    deal(rng, s.pool, s.dealt, n).astype(float)
-                    if len(s.pool)
-                    else np.zeros((n, 0))
-                )
-                kept = rng.binomial(s.times, 0.5, (n, len(s.times))).astype(float)
-                drawn.append((x, kept))
-            out[first : first + n] = self._statistic(drawn)
-        return out
-
-    def _statistic(self, drawn: list[tuple[Floats, Floats]]) -> Floats:
-        """From units of each type in treatment, and crossed units left as found."""
-        size = len(drawn[0][0])
-        difference, variance, used = np.zeros(size), np.zeros(size), np.zeros(size)
-        for s, (x, kept) in zip(self.strata, drawn, strict=True):
-            one = x @ s.single
-            zero = s.pool @ s.single - one
-            g0, n0, s0, ss0, sn0, nn0 = zero.T
-            g1, n1, s1, ss1, sn1, nn1 = one.T
-            n0, n1, s0, s1, g0, g1 = (v.copy() for v in (n0, n1, s0, s1, g0, g1))
-            if len(s.times):
-                a, b = s.crossed[:, :2], s.crossed[:, 2:]
-                turned = s.times - kept
-                n0, s0 = (
-                    n0 + kept @ a[:, 0] + turned @ b[:, 0],
-                    s0 + kept @ a[:, 1] + turned @ b[:, 1],
-                )
-                n1, s1 = (
-                    n1 + kept @ b[:, 0] + turned @ a[:, 0],
-                    s1 + kept @ b[:, 1] + turned @ a[:, 1],
-                )
-                g0, g1 = g0 + s.times.sum(), g1 + s.times.sum()
-            with np.errstate(divide="ignore", invalid="ignore"):
-                m0, m1 = s0 / n0, s1 / n1
-                f0, f1 = g0 / (g0 - 1), g1 / (g1 - 1)
-                v = (ss1 - 2 * m1 * sn1 + m1 * m1 * nn1) * f1 / n1**2
-                v = v + (ss0 - 2 * m0 * sn0 + m0 * m0 * nn0) * f0 / n0**2
-                if len(s.times):
-                    v = v + self._crossed(s, kept, (m0, m1), (n0, n1), (f0, f1))
-            fine = (g0 > 1) & (g1 > 1)
-            difference += np.where(fine, s.weight * (m1 - m0), 0.0)
-            variance += np.where(fine, s.weight**2 * np.maximum(v, 0.0), 0.0)
-            used += np.where(fine, s.weight, 0.0)
-        return ratio(difference, np.sqrt(variance))
-
-    @staticmethod
-    def _crossed(
-        s: _Stratum,
-        kept: Floats,
-        means: tuple[Floats, Floats],
-        sizes: tuple[Floats, Floats],
-        factors: tuple[Floats, Floats],
-    ) -> Floats:
-        """Variance that units in both arms add, their two sides being dependent."""
-        out = np.zeros(len(kept))
-        scale0, scale1 = np.sqrt(factors[0]) / sizes[0], np.sqrt(factors[1]) / sizes[1]
-        for k, (na, sa, nb, sb) in enumerate(s.crossed):
-            for share, (n0, s0, n1, s1) in (
-                (kept[:, k], (na, sa, nb, sb)),
-                (s.times[k] - kept[:, k], (nb, sb, na, sa)),
-            ):
-                off = (s1 - means[1] * n1) * scale1 - (s0 - means[0] * n0) * scale0
-                out += share * off**2
-        return out
 
 
 def paired_unit_effect(

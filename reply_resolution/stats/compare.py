@@ -16,7 +16,9 @@ from reply_resolution.stats.counts import (
     names_of,
     plural,
 )
-from reply_resolution.stats.designs import Request, clustered, independent, paired
+from reply_resolution.stats.designs import clustered, independent
+from reply_resolution.stats.outcome import Request
+from reply_resolution.stats.paired_design import paired
 from reply_resolution.stats.permutation import Alternative, Convention
 
 _EQUAL = (0.8, 1.25)  # planned ratios inside need no studentizing
@@ -90,7 +92,7 @@ def compare(
     ... )
     >>> effect = compare(counts, control="plain").comparisons[0]
     >>> round(effect.mean_difference, 3), round(effect.pvalue, 6), effect.pvalue_method
-    (1.347, 0.008119, 'exact')
+    (1.37, 0.008119, 'exact')
     """
     if isinstance(frame, ScoreCounts):
         counts = frame
@@ -108,8 +110,8 @@ def compare(
     low, high = counts.scale
     if not low < cut <= high:
         raise StatisticsError(
-            f"cut {cut} is not on the scale {low} to {high}: give the lowest score that "
-            f"counts as resolved, {low + 1} to {high}."
+            f"cut {cut} is not on the scale {low} to {high}: give the lowest score "
+            f"that counts as resolved, {low + 1} to {high}."
         )
     if not 0 < confidence < 1:
         raise StatisticsError(
@@ -234,9 +236,9 @@ def _unequal(
             n1, n0 = int(counts.of(name).sum()), int(counts.of(control).sum())
             if n1 + n0 >= 40 and not 0.5 <= n1 / n0 <= 2:
                 warnings.append(
-                    f"Arm {name!r} has {n1:,} scored replies and {control!r} {n0:,}. If "
-                    "that was planned, say so (allocation=...): the plain permutation "
-                    "test needs an equal plan. If not, check the sample ratio."
+                    f"Arm {name!r} has {n1:,} scored replies and {control!r} {n0:,}. "
+                    "If that was planned, say so (allocation=...): the plain test "
+                    "needs an equal plan. If not, check the sample ratio."
                 )
     return out
 

@@ -165,10 +165,10 @@ class Comparison:
         """The object that `compare --json` prints: no NaN, undefined is None.
 
         >>> from reply_resolution.stats.compare import compare
-        >>> counts = ScoreCounts.from_table({"a": [9, 1, 4, 6, 5], "b": [2, 2, 3, 8, 9]})
-        >>> found = compare(counts, control="a").to_dict()
-        >>> found["arms"]["b"]
-        {'n': 24, 'units': 24, 'counts': [2, 2, 3, 8, 9], 'mean': 3.83..., 'resolved': 0.7...}
+        >>> table = {"a": [9, 1, 4, 6, 5], "b": [2, 2, 3, 8, 9]}
+        >>> found = compare(ScoreCounts.from_table(table), control="a").to_dict()
+        >>> found["arms"]["b"]["counts"], found["comparisons"][0]["pvalue_method"]
+        ([2, 2, 3, 8, 9], 'exact')
         """
         return {
             "design": self.design,

@@ -9,17 +9,16 @@ import polars as pl
 
 from reply_resolution.errors import (
     ScoreError,
-    StatisticsError,
     TableError,
     VersionMismatchError,
 )
 from reply_resolution.stats.counts import (
     ScoreCounts,
-    UnitCounts,
     names_of,
     plural,
 )
-from reply_resolution.stats.lattice import Ints
+from reply_resolution.stats.saddlepoint import Ints
+from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
 
 STATUSES = (
     "scored",
@@ -69,8 +68,8 @@ def count(
     excluded: Excluded = defaultdict(dict)
     table = _first_verdicts(table, names, excluded, warnings)
 
-    keys = [c for c in ("arm", "stratum", "status", "version", "judge", "score")]
-    keys = [c for c in keys if c in table.columns]
+    roles = ("arm", "stratum", "status", "version", "judge", "score")
+    keys = [role for role in roles if role in table.columns]
     grouped = table.group_by(keys).agg(pl.len().alias("rows"))
     grouped = _with_outcome(grouped, names, scale, warnings)
     _check_versions(grouped, mix_versions)
@@ -100,16 +99,16 @@ def count(
             flat.to_numpy(), minlength=len(strata) * len(arms) * width
         ).reshape(len(strata), len(arms), width)
         if names.pair:
-            pairs, pair_number = _pair_types(used, arms)
+            pairs, pair_number = pair_types(used, arms)
             if names.cluster:
-                units = _pair_units(used, arms, width)
+                units = pair_units(used, arms, width)
             if names.stratum:
                 warnings.append(
                     "Pairs already compare like with like: the stratum column "
                     f"{names.stratum!r} changes nothing and was not used."
                 )
         else:
-            units = _unit_types(used, arms, width, names)
+            units = unit_types(used, arms, width, names.cluster or "", names.stratum)
     return ScoreCounts(
         design="paired"
         if names.pair
@@ -186,12 +185,12 @@ def _warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
     alike = defaultdict(list)
     for arm in arms:
         alike["".join(arm.split()).casefold()].append(arm)
-    for same in alike.values():
-        if len(same) > 1:
-            warnings.append(
-                f"The arms {names_of(same)} differ only in case or blanks and were kept "
-                "apart; correct the table if they are one arm."
-            )
+    warnings.extend(
+        f"The arms {names_of(same)} differ only in case or blanks and were kept apart; "
+        "correct the table if they are one arm."
+        for same in alike.values()
+        if len(same) > 1
+    )
 
 
 def _has_repeats(values: pl.Series) -> bool:
@@ -323,10 +322,10 @@ def _refuse_averages(grouped: pl.DataFrame, name: str) -> None:
     if total >= _AVERAGES_MIN and broken >= _AVERAGES_SHARE * total:
         shown = ", ".join(f"{v:.4g}" for v in np.unique(values[fractional])[:4])
         raise ScoreError(
-            f"whole scores only: {broken:,} of the {total:,} numbers in column {name!r} "
-            f"are fractional ({shown}), so it holds averages. An average of several "
-            "judges or annotators has no level to count; give one whole score per row, "
-            "for example one annotator's column."
+            f"whole scores only: {broken:,} of the {total:,} numbers in column "
+            f"{name!r} are fractional ({shown}), so it holds averages. An average of "
+            "several judges or annotators has no level to count; give one whole score "
+            "per row, for example one annotator's column."
         )
 
 
@@ -438,97 +437,3 @@ def _drop_missing(
     for arm, n in lost.iter_rows():
         excluded[reason][arms[arm]] = excluded[reason].get(arms[arm], 0) + n
     return used.filter(~gone) if lost.height else used
-
-
-def _pair_types(used: pl.DataFrame, arms: tuple[str, ...]) -> tuple[Ints, Ints]:
-    columns = [f"a{i}" for i in range(len(arms))]
-    types = (
-        used.group_by("pair")
-        .agg(_level_in(i).alias(c) for i, c in enumerate(columns))
-        .group_by(columns)
-        .agg(pl.len().alias("n"))
-        .sort(columns)
-    )
-    return (
-        types.select(columns).to_numpy().astype(np.int64).reshape(-1, len(arms)),
-        types.get_column("n").to_numpy().astype(np.int64),
-    )
-
-
-def _level_in(arm: int) -> pl.Expr:
-    """The pair's level in an arm as 1 to K, 0 where it has none."""
-    return pl.when(pl.col("arm") == arm).then(pl.col("level") + 1).max().fill_null(0)
-
-
-def _pair_units(used: pl.DataFrame, arms: tuple[str, ...], width: int) -> UnitCounts:
-    """Users of pairs, by their pairs' levels in every two arms."""
-    n = len(arms)
-    columns = [f"a{i}" for i in range(n)]
-    pairs = used.group_by("pair").agg(
-        pl.col("cluster").first(),
-        *(_level_in(i).alias(c) for i, c in enumerate(columns)),
-    )
-    cells, places = [], []
-    for i in range(n):
-        for j in range(i + 1, n):
-            for a in range(width):
-                for b in range(width):
-                    hit = (pl.col(f"a{i}") == a + 1) & (pl.col(f"a{j}") == b + 1)
-                    cells.append(hit.sum().alias(f"c{len(cells)}"))
-                    places.append((i, j, a, b))
-    flat = [f"c{k}" for k in range(len(cells))]
-    types = (
-        pairs.group_by("cluster")
-        .agg(cells)
-        .group_by(flat)
-        .agg(pl.len().alias("n"))
-        .filter(pl.sum_horizontal(flat) > 0)
-        .sort(flat)
-    )
-    vectors = np.zeros((types.height, n, n, width, width), dtype=np.int64)
-    for name, (i, j, a, b) in zip(flat, places, strict=True):
-        vectors[:, i, j, a, b] = types.get_column(name).to_numpy()
-    return UnitCounts(
-        vectors=vectors,
-        number=types.get_column("n").to_numpy().astype(np.int64),
-        stratum=np.zeros(types.height, dtype=np.int64),
-    )
-
-
-def _unit_types(
-    used: pl.DataFrame, arms: tuple[str, ...], width: int, names: Names
-) -> UnitCounts:
-    """Users by their replies in each arm and level."""
-    if names.stratum:
-        per = used.group_by("cluster").agg(pl.col("stratum").n_unique().alias("n"))
-        torn = per.filter(pl.col("n") > 1).height
-        if torn:
-            raise StatisticsError(
-                f"{plural(torn, 'unit')} of {names.cluster!r} are in several values of "
-                f"{names.stratum!r}. A stratum must be a property of the unit that was "
-                "randomised; stratify by one, or leave the stratum out."
-            )
-    cells = len(arms) * width
-    flat = [f"c{k}" for k in range(cells)]
-    code = pl.col("arm") * width + pl.col("level")
-    types = (
-        used.lazy()
-        .with_columns(code.alias("code"))
-        .group_by("cluster")
-        .agg(
-            pl.col("stratum").first(),
-            *((pl.col("code") == k).sum().alias(c) for k, c in enumerate(flat)),
-        )
-        .group_by("stratum", *flat)
-        .agg(pl.len().alias("n"))
-        .sort("stratum", *flat)
-        .collect()
-    )
-    return UnitCounts(
-        vectors=types.select(flat)
-        .to_numpy()
-        .astype(np.int64)
-        .reshape(-1, len(arms), width),
-        number=types.get_column("n").to_numpy().astype(np.int64),
-        stratum=types.get_column("stratum").to_numpy().astype(np.int64),
-    )

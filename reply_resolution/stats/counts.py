@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.lattice import Ints
+from reply_resolution.stats.saddlepoint import Ints
 
 Design = Literal["independent", "paired", "clustered"]
 
@@ -110,7 +110,8 @@ class ScoreCounts:
         Raises:
             StatisticsError: The lengths don't fit the scale, or a count is negative.
 
-        >>> counts = ScoreCounts.from_table({"a": [1, 0, 2, 5, 4], "b": [0, 1, 1, 4, 9]})
+        >>> table = {"a": [1, 0, 2, 5, 4], "b": [0, 1, 1, 4, 9]}
+        >>> counts = ScoreCounts.from_table(table)
         >>> counts.of("b").tolist(), counts.rows
         ([0, 1, 1, 4, 9], 27)
         """
@@ -180,8 +181,8 @@ def count_scores(
         VersionMismatchError: Several metric versions or judges, unless allowed.
         StatisticsError: Users change their stratum.
 
-    >>> frame = pl.DataFrame({"arm": ["a", "a", "b", "b"], "score": ["5", "?", "4", "2"]})
-    >>> counts = count_scores(frame)
+    >>> table = {"arm": ["a", "a", "b", "b"], "score": ["5", "?", "4", "2"]}
+    >>> counts = count_scores(pl.DataFrame(table))
     >>> counts.counts.tolist(), counts.excluded
     ([[[0, 0, 0, 0, 1], [0, 1, 0, 1, 0]]], {'not_a_score': {'a': 1}})
     """

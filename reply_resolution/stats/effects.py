@@ -1,4 +1,4 @@
-"""Effects beside the difference in means: win probability and odds ratio, from counts."""
+"""Effects beside the difference in means, from counts: win probability, odds ratio."""
 
 from dataclasses import dataclass
 from math import exp, sqrt
@@ -7,7 +7,7 @@ import numpy as np
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, mean_interval
-from reply_resolution.stats.lattice import Floats, Ints
+from reply_resolution.stats.saddlepoint import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,8 +271,6 @@ def _fit(c: Floats, t: Floats) -> tuple[Floats, float] | None:
 
 def _terms(x: Floats, c: Floats, t: Floats) -> tuple[float, Floats, Floats]:
     """Log-likelihood, its gradient, and the expected information."""
-    from scipy.special import expit
-
     k = len(c)
     log_likelihood, gradient, information = 0.0, np.zeros(k), np.zeros((k, k))
     for counts, z in ((c, 0.0), (t, 1.0)):

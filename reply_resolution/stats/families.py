@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from reply_resolution.stats.lattice import Floats, Ints
 from reply_resolution.stats.permutation import RESAMPLES, Alternative, deal, ratio
+from reply_resolution.stats.saddlepoint import Floats, Ints
 
 
 def max_t_arms(

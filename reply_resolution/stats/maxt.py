@@ -4,13 +4,15 @@ The largest of several statistics is compared with its own permutation distribut
 the family keeps its error rate without paying for tests that say nearly the same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, sqrt
 
 import numpy as np
 
-from reply_resolution.stats.lattice import Floats, Ints
+from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.permutation import checked_table, permutation_test
+from reply_resolution.stats.saddlepoint import Floats, Ints, binomial_pmf
 
 _DIRECT = 3_000  # states up to which plain convolution is as fast as Fourier's
 
@@ -21,8 +23,8 @@ class CutEffect:
 
     Attributes:
         cut: Lowest score that counts, for example 4.
-        difference: Treatment's share minus control's. Fraction, -1 to 1; above 0 favours
-            treatment.
+        difference: Treatment's share minus control's. Fraction, -1 to 1; above 0
+            favours treatment.
         pvalue: Of this cut alone, two-sided, exact (Fisher's table, "absolute").
         pvalue_adjusted: For having looked at every cut. Fraction, 0 to 1.
         adjustment: "max-t" or "holm".
@@ -86,6 +88,17 @@ def cut_tests(
     return tuple(out)
 
 
+def holm_cuts(
+    found: Sequence[tuple[int, float, float]],
+) -> tuple[CutEffect, ...]:
+    """Cuts given as (cut, difference, p-value), adjusted by Holm's method."""
+    adjusted = adjust([p for _, _, p in found], "holm")
+    return tuple(
+        CutEffect(cut, difference, p, q, "holm")
+        for (cut, difference, p), q in zip(found, adjusted, strict=True)
+    )
+
+
 def cut_statistics(control: Ints, treatment: Ints) -> Floats:
     """Standardised 2x2 statistic of each cut; 0 where all replies are on one side."""
     pool = control + treatment
@@ -142,7 +155,7 @@ def max_cut_pvalue(pool: Ints, drawn: int, bound: float) -> float:
             rest = _finish(states[over], size - done, drawn, size)
             outside += float(mass[over] @ rest)
             mass = np.where(over, 0.0, mass)
-    total = _binomial_pmf(np.array([drawn]), size, drawn / size)[0]
+    total = binomial_pmf(np.array([drawn]), size, drawn / size)[0]
     return min(1.0, outside / float(total))
 
 
@@ -154,7 +167,7 @@ def _step(
     sd = sqrt(level * rate * (1 - rate))
     first = max(0, floor(level * rate - 10 * sd - 30))
     last = min(level, ceil(level * rate + 10 * sd + 30))
-    part = _binomial_pmf(np.arange(first, last + 1), level, rate)
+    part = binomial_pmf(np.arange(first, last + 1), level, rate)
     spread = _convolve(mass, part)
     begin = start + first
     out = np.zeros(high - low + 1)
@@ -166,7 +179,7 @@ def _step(
 
 def _finish(states: Ints, rest: int, drawn: int, size: int) -> Floats:
     """Probability that the remaining levels bring the number dealt to `drawn`."""
-    return _binomial_pmf(drawn - states, rest, drawn / size)
+    return binomial_pmf(drawn - states, rest, drawn / size)
 
 
 def _convolve(a: Floats, b: Floats) -> Floats:
@@ -176,49 +189,3 @@ def _convolve(a: Floats, b: Floats) -> Floats:
     out = np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length), length)
     clipped: Floats = np.maximum(out, 0.0)
     return clipped
-
-
-def _binomial_pmf(x: Ints, n: int, p: float) -> Floats:
-    """Binomial probabilities by Loader's saddle point, accurate for large n."""
-    from scipy.special import xlog1py, xlogy
-
-    from reply_resolution.stats.lattice import stirling_errors
-
-    x = np.asarray(x, dtype=np.int64)
-    inside = (x >= 0) & (x <= n)
-    out = np.zeros(len(x))
-    if n == 0:
-        out[x == 0] = 1.0
-        return out
-    k = x[inside].astype(float)
-    edge = (k == 0) | (k == n)
-    log_p = np.empty(len(k))
-    log_p[edge] = xlogy(k[edge], p) + xlog1py(n - k[edge], -p)
-    k = k[~edge]
-    deviance = _deviance(k, n * p) + _deviance(n - k, n * (1 - p))
-    log_p[~edge] = (
-        stirling_errors(np.array([float(n)]))[0]
-        - stirling_errors(k)
-        - stirling_errors(n - k)
-        - deviance
-        + 0.5 * np.log(n / (2 * np.pi * k * (n - k)))
-    )
-    out[inside] = np.exp(log_p)
-    return out
-
-
-def _deviance(x: Floats, mean: float) -> Floats:
-    """x log(x / mean) - x + mean, without cancellation near the mean (Loader's bd0)."""
-    v = (x - mean) / (x + mean)
-    near = np.abs(v) < 0.1
-    out = np.empty(len(x))
-    far = ~near
-    out[far] = x[far] * np.log(x[far] / mean) + mean - x[far]
-    w, xn = v[near], x[near]
-    total = (xn - mean) * w
-    term = 2 * xn * w
-    for j in range(1, 30):
-        term = term * w * w
-        total = total + term / (2 * j + 1)
-    out[near] = total
-    return out

@@ -17,16 +17,12 @@ from math import ceil, floor, sqrt
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.lattice import (
-    Floats,
-    Ints,
-    Pool,
-    dealt_tail,
-    flipped_tail,
-    mean_of,
-)
+from reply_resolution.stats.enumeration import every_dealing
+from reply_resolution.stats.lattice import Pool, dealt_tail, flipped_tail, mean_of
+from reply_resolution.stats.saddlepoint import Floats, Ints
 
 Alternative = Literal["two-sided", "greater", "less"]
 Convention = Literal["absolute", "doubled"]
@@ -267,6 +263,57 @@ def drawn_test(
     )
 
 
+def weighed_test(
+    statistics: Floats,
+    weights: Floats,
+    observed: float,
+    alternative: Alternative,
+    convention: Convention,
+    *,
+    studentized: bool = True,
+) -> PermutationTest:
+    """An exact p-value from every dealing's statistic and probability.
+
+    Args:
+        statistics: Of each dealing; shape (W,).
+        weights: Their probabilities, summing to 1; shape (W,).
+        observed: The statistic of the data.
+        alternative: Which side counts.
+        convention: Of two-sided p-values.
+        studentized: What the result is to say about itself.
+    """
+    up = float(weights @ as_far(statistics, observed))
+    down = float(weights @ as_far(-statistics, -observed))
+    at = max(0.0, up + down - 1.0)
+    if alternative == "greater":
+        pvalue, midp = up, up - at / 2
+    elif alternative == "less":
+        pvalue, midp = down, down - at / 2
+    elif convention == "doubled":
+        pvalue, midp = 2 * min(up, down), 2 * (min(up, down) - at / 2)
+    else:
+        size, bound = np.abs(statistics), abs(observed)
+        pvalue = float(weights @ as_far(size, bound))
+        midp = pvalue - (pvalue - float(weights @ ~as_far(-size, -bound))) / 2
+    return PermutationTest(
+        pvalue=min(1.0, pvalue),
+        midp=min(1.0, max(0.0, midp)),
+        method="exact",
+        alternative=alternative,
+        convention=convention,
+        studentized=studentized,
+        resamples=None,
+        error=0.0,
+    )
+
+
+def as_far(statistics: Floats, bound: float) -> NDArray[np.bool_]:
+    """Which statistics are at least the bound, rounding forgiven."""
+    slack = _TIE * max(1.0, abs(bound)) if np.isfinite(bound) else 0.0
+    out: NDArray[np.bool_] = statistics >= bound - slack
+    return out
+
+
 def checked_table(
     control: Ints, treatment: Ints, values: Ints | None
 ) -> tuple[Ints, Ints, Ints]:
@@ -308,17 +355,14 @@ def _check_words(alternative: str, convention: str) -> None:
 def _plus_one(
     drawn: Floats, observed: float, alternative: Alternative, convention: Convention
 ) -> float:
-    slack = _TIE * max(1.0, abs(observed)) if np.isfinite(observed) else 0.0
-    if alternative == "greater":
-        hits = int((drawn >= observed - slack).sum())
-    elif alternative == "less":
-        hits = int((drawn <= observed + slack).sum())
-    elif convention == "absolute":
-        hits = int((np.abs(drawn) >= abs(observed) - slack).sum())
-    else:
-        up = int((drawn >= observed - slack).sum())
-        down = int((drawn <= observed + slack).sum())
+    up = int(as_far(drawn, observed).sum())
+    down = int(as_far(-drawn, -observed).sum())
+    if alternative == "two-sided" and convention == "doubled":
         return min(1.0, 2 * (min(up, down) + 1) / (len(drawn) + 1))
+    if alternative == "two-sided":
+        hits = int(as_far(np.abs(drawn), abs(observed)).sum())
+    else:
+        hits = up if alternative == "greater" else down
     return (hits + 1) / (len(drawn) + 1)
 
 
@@ -360,6 +404,11 @@ def _studentized_test(
         return out
 
     observed = float(studentized_difference(c[None], t[None], s)[0])
+    every = every_dealing(m[0], int(t.sum())) if len(m) == 1 else None
+    if every is not None:
+        ways, weights = every
+        statistics = studentized_difference((m[0] - ways)[:, None], ways[:, None], s)
+        return weighed_test(statistics, weights, observed, alternative, convention)
     return drawn_test(draw, observed, alternative, convention, seed, resamples)
 
 
