@@ -6,6 +6,7 @@ row its key, look up what the cache has. That is done here, once.
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
+import json
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,11 @@ from reply_resolution.judge.identity import JudgeIdentity, clean_endpoint
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.store import CacheStore
 from reply_resolution.judge.worklist import Item, Worklist
+
+
+def request_bytes(identity: JudgeIdentity) -> int:
+    """UTF-8 bytes of a request beside its user message: wording, schema, parameters."""
+    return len(json.dumps(identity.request(""), ensure_ascii=False).encode())
 
 
 class Desk:

@@ -10,13 +10,12 @@ from collections.abc import Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
-import json
 from typing import Any
 
 from reply_resolution.errors import JudgeError
 from reply_resolution.judge.budget import Ledger, Reservation
 from reply_resolution.judge.client import Client, Outcome, Usage
-from reply_resolution.judge.desk import Desk
+from reply_resolution.judge.desk import Desk, request_bytes
 from reply_resolution.judge.dialect import Dialect, next_form
 from reply_resolution.judge.identity import ADAPTATIONS
 from reply_resolution.judge.keeping import Bookkeeper
@@ -344,9 +343,7 @@ class Engine:
         identity = self._desk.identity_in(dialect)
         self._client.use(identity, dialect)
         # What is billed beside the user message: wording and schema, as sent.
-        self._overhead = len(
-            json.dumps(identity.request(""), ensure_ascii=False).encode()
-        )
+        self._overhead = request_bytes(identity)
 
     def _settle_on(self, case: _Case, *, known: bool) -> None:
         """Keep to the dialect in use; under another judge id other keys are missing."""

@@ -22,7 +22,7 @@ from reply_resolution.judge.client import (
     Endpoint,
     resolve_endpoint,
 )
-from reply_resolution.judge.desk import Desk
+from reply_resolution.judge.desk import Desk, request_bytes
 from reply_resolution.judge.engine import Engine, RunStoppedError, Settings, Tally
 from reply_resolution.judge.outcome_table import verdict_table
 from reply_resolution.judge.owner import new_owner
@@ -287,13 +287,16 @@ def estimate(
         entries = desk.missing_entries()
         price = price or _price(endpoint)
         use = store.token_use(desk.judge_id)
-        fixed = len(str(desk.identity.request("")).encode())
-        sizes = [fixed + desk.item(e).size for e in entries.tolist()]
+        identity = desk.identity
+        sizes = [desk.item(e).size for e in entries.tolist()]
+        fixed = request_bytes(identity)
+        sent = len(identity.wording.encode()) + len(identity.schema_json.encode())
         ledger = Ledger(store, None, "estimate", price)
-    worst = [ledger.worst_case(size, tokens) for size in sizes]
+    worst = [ledger.worst_case(fixed + size, tokens) for size in sizes]
     rate = use.prompt_tokens_per_byte if use else 0.25
     answer = use.completion_tokens if use else 60.0
-    prompt, completion = sum(sizes) * rate, len(sizes) * answer
+    prompt = rate * (sum(sizes) + sent * len(sizes))
+    completion = answer * len(sizes)
     expected = None
     if price is not None:
         expected = price.micro_usd(round(prompt), round(completion)) / 1e6
