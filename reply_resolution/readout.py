@@ -85,6 +85,12 @@ class Readout:
 
         return readout_page.provenance(self.document)
 
+    def next_steps(self) -> Html:
+        """What to do now."""
+        from reply_resolution import readout_page
+
+        return readout_page.next_steps(self.document)
+
     def details(self) -> Html:
         """Second page: all estimates with methods, looks, texts, plan, definitions."""
         from reply_resolution import readout_page
@@ -155,7 +161,8 @@ def build_readout(
         verdicts: All verdicts, for what they cost; the first votes where None.
         look: Which look this is (`record_look`).
         judged: Judged replies per arm, scored or not; only beside counts.
-        sources: File -> sha256.
+        sources: File -> sha256. A table of verdicts is left out of the page: what it
+            holds beside the scores (when, from which cache) is another thing each run.
         notes: What reading the tables noticed.
         provenance_note: What must be said of demonstration data.
         wording: The judge's instructions, for the second page.

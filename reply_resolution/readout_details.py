@@ -34,7 +34,7 @@ _WORDS = {
 
 def details(document: Document) -> Html:
     """All estimates with their methods, looks, texts in full, plan and definitions."""
-    out = html(element("h2", "Details", class_="page-break"))
+    out = Html("")
     if document["readable"]:
         out += _scores(document)
         for treatment in document["treatments"]:

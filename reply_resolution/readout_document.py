@@ -14,7 +14,7 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.examples import draw_examples
 from reply_resolution.experiment_plan import ExperimentPlan
 from reply_resolution.metrics import MetricEffect
-from reply_resolution.readout_inputs import Rows, draw
+from reply_resolution.readout_inputs import Rows, draw, scores_sha256
 from reply_resolution.readout_looks import looks_over_time
 from reply_resolution.readout_segments import read_segments
 from reply_resolution.recommendation import overall
@@ -364,6 +364,7 @@ def describe(
         "model_returned": distinct("model_returned"),
         "wording": wording,
         "sources": dict(sources),
+        "scores_sha256": scores_sha256(frame),
         "plan_sha256": plan.sha256,
         "seed": seed,
         "notebook": notebook,

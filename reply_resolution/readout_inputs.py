@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+import hashlib
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -9,7 +10,11 @@ import polars as pl
 from reply_resolution import checks as ck
 from reply_resolution.checks import Calibrated, Check
 from reply_resolution.effects import LengthFinding
-from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.errors import (
+    ReplyResolutionError,
+    StatisticsError,
+    TableError,
+)
 from reply_resolution.experiment_plan import ExperimentPlan
 from reply_resolution.stats.counts import ScoreCounts, count_scores
 
@@ -369,6 +374,44 @@ def lengths(rows: Rows, plan: ExperimentPlan, seed: int) -> dict[str, LengthFind
             )
         found[arm] = finding
     return found
+
+
+def scores_sha256(frame: pl.DataFrame) -> str:
+    """Hash of what is compared: every request_id, arm and score, in any row order.
+
+    A table of verdicts read back from the cache differs in bytes (what was cached,
+    when), not in this.
+    """
+    columns = ["request_id", "arm", "score"]
+    table = frame.select(pl.col(columns).cast(pl.String)).sort(columns)
+    return hashlib.sha256(table.write_csv().encode()).hexdigest()
+
+
+def wording_of(frame: pl.DataFrame, cache: str = "") -> str:
+    """The judge's instructions behind the verdicts; "" where they cannot be found.
+
+    Args:
+        frame: Judged replies with their `metric_version`.
+        cache: Cache file to look in for a rubric that is not one of the shipped ones.
+    """
+    if "metric_version" not in frame.columns:
+        return ""
+    versions = frame["metric_version"].drop_nulls().unique().to_list()
+    if len(versions) != 1:
+        return ""
+    from reply_resolution.judge.rubric import Rubric, RubricVersion
+
+    try:
+        wanted = RubricVersion.parse(versions[0]).hash
+        for rubric in (Rubric.default(), Rubric.reason_first()):
+            if rubric.hash.startswith(wanted):
+                return rubric.wording
+        from reply_resolution.judge.cache import Cache
+
+        with Cache.open(cache or None, read_only=True) as opened:
+            return opened.rubric(versions[0]).wording
+    except ReplyResolutionError:
+        return ""
 
 
 def draw(frame: pl.DataFrame, size: int, seed: int, unit: str | None) -> pl.DataFrame:

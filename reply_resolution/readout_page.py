@@ -81,7 +81,7 @@ def _effect_lines(document: Document, treatment: Document) -> list[ET.Element]:
         if main["key"] == "human"
         else JUDGE_ALONE
     )
-    lines = [
+    lines: list[list[str | ET.Element]] = [
         [
             element("b", f"{points(main['estimate'], sign=True)} points "),
             f"({_sure(main)}), {origin}.",
@@ -210,7 +210,7 @@ def trust(document: Document) -> Html:
         for c in document["checks"]
     ]
     table = display.table(rows, headers={"finding": "what was found"})
-    return html(element("h2", "Can we trust it?")) + _classed(table, "checks")
+    return _classed(table, "checks")
 
 
 def _classed(table: Html, name: str) -> Html:
@@ -221,7 +221,7 @@ def moved(document: Document) -> Html:
     """Replies word for word, and the judge's own words that tell the arms apart."""
     if not document["readable"]:
         return Html("")
-    out = html(element("h2", "What moved"))
+    out = Html("")
     for treatment in document["treatments"]:
         several = len(document["treatments"]) > 1
         if several:
@@ -334,11 +334,11 @@ def metrics(document: Document) -> Html:
         title = f" ({name})" if len(document["treatments"]) > 1 else ""
         if treatment["metrics"]:
             rows = [_metric_row(m, control, name) for m in treatment["metrics"]]
-            out += html(element("h2", f"Guardrails and other metrics{title}"))
+            out += html(element("h3", f"Guardrails and other metrics{title}"))
             out += _classed(display.table(rows), "metrics")
         if treatment["segments"]:
             rows = [_segment_row(s) for s in treatment["segments"]]
-            out += html(element("h2", f"Planned segments{title}"))
+            out += html(element("h3", f"Planned segments{title}"))
             out += display.table(
                 rows,
                 headers={"n": f"replies ({control} + {name})"},
@@ -394,10 +394,34 @@ def _segment_row(segment: Document) -> dict[str, Any]:
     }
 
 
+def next_steps(document: Document) -> Html:
+    """What to do now, by the recommendation and by every check that is open."""
+    steps = [document["recommendation"]["action"]]
+    hints = {
+        "judge": "Read the disagreements in notebook 1 and improve the rubric.",
+        "differential_bias": "Label {labels_per_arm} random replies of each arm and "
+        "run this notebook again: the effect is then corrected for whatever the "
+        "judge favours.",
+        "length": "Notebook 2 shows on labelled replies and twins whether the judge "
+        "pays for length.",
+        "precision": "Notebook 3 says how many replies a decision needs.",
+        "empty": "Find out why replies are empty.",
+        "looks": "Read once, at the planned size; or plan several looks.",
+        "versions": "Keep metric version and judge id in the verdicts (`judge` does).",
+        "budget": "Raise the cap and run `judge` again: nothing is paid twice.",
+    }
+    for check in document["checks"]:
+        hint = hints.get(check["key"])
+        if check["status"] in ("look", "none") and hint:
+            steps.append(f"{check['title']}: {hint.format(**document['plan'])}")
+    steps = list(dict.fromkeys(steps))
+    return html(element("ul", *(element("li", step) for step in steps)))
+
+
 def provenance(document: Document) -> Html:
     """Versions, hashes, packages, and what must be said of demonstration data."""
     about = document.get("provenance")
-    nodes = [element("h2", "Provenance")]
+    nodes = []
     note = document["experiment"]["provenance_note"]
     if note:
         nodes.append(element("p", note, class_="small"))
@@ -414,6 +438,7 @@ def provenance(document: Document) -> Html:
         f"model {listed(about['model'])}",
         f"model that answered {listed(about['model_returned'])}",
         *(f"{name} sha256 {h[:12]}" for name, h in about["sources"].items()),
+        f"scores sha256 {about['scores_sha256'][:12]}",
         f"plan sha256 {about['plan_sha256'][:12]}"
         + (
             f" (written {document['plan']['written']})"
@@ -447,17 +472,20 @@ def page(document: Document) -> str:
         element("title", f"{name}: experiment readout"), encoding="unicode"
     )
     heading = ET.tostring(element("h1", name, class_="compact"), encoding="unicode")
+    parts: list[tuple[str, Html]] = [
+        ("", answer(document, named=False)),
+        ("Can we trust it?", trust(document)),
+        ("What moved", moved(document)),
+        ("", metrics(document)),
+        ("What to do next", next_steps(document)),
+        ("Provenance", provenance(document)),
+    ]
     body = "\n".join(
-        str(part)
-        for part in (
-            answer(document, named=False),
-            trust(document),
-            moved(document),
-            metrics(document),
-            provenance(document),
-            details(document),
-        )
+        (f"<h2>{title}</h2>\n" if title else "") + str(part)
+        for title, part in parts
+        if part.markup
     )
+    body += f'\n<h2 class="page-break">Details</h2>\n{details(document)}'
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

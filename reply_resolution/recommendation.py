@@ -232,13 +232,16 @@ def recommend(evidence: Evidence, plan: ExperimentPlan) -> Recommendation:
         action = f"Release {a}."
         word = f"Ship {a}"
     else:
-        sentence = f"The data fit anything {_span(low, high)} for {a} ({size})."
-        if (low > 0) != (high > 0) or low == 0 or high == 0:
-            pass
-        else:
-            sentence += (
-                f" The interval excludes 0, but the p-value "
-                f"({display.pvalue(evidence.pvalue)}) does not agree."
+        sentence = (
+            f"Which arm resolves more is not settled: the data fit anything "
+            f"{_span(low, high)} for {a} ({display.percent(evidence.confidence)} "
+            "interval)."
+        )
+        if low > 0 or high < 0:
+            sentence = (
+                f"The interval of {a} minus {b} is {points_interval(low, high)}, but "
+                f"the p-value ({display.pvalue(evidence.pvalue)}) does not agree: this "
+                "is not settled."
             )
         action = f"Keep {b} for now. {_needed(evidence, plan)}"
         word = "No winner"
@@ -326,8 +329,8 @@ def _needed(evidence: Evidence, plan: ExperimentPlan) -> str:
         )
     return (
         f"A gain of {gain} points would be shown four times in five with about "
-        f"{display.count(more)} more replies per arm "
-        f"({display.count(needed)} in all)."
+        f"{display.count(more)} more replies per arm ({display.count(needed)} in all)"
+        + (", labelled in the same share." if evidence.human_corrected else ".")
     )
 
 
