@@ -12,7 +12,6 @@ from reply_resolution.stats.comparison import ArmSummary, Comparison, TreatmentE
 from reply_resolution.stats.counts import (
     ScoreCounts,
     count_scores,
-    joint_table,
     names_of,
     plural,
 )
@@ -297,6 +296,3 @@ def _adjust(
         replace(e, pvalue_adjusted=p, adjustment=name)
         for e, p in zip(effects, adjusted, strict=True)
     ]
-
-
-__all__ = ["Comparison", "TreatmentEffect", "compare", "joint_table"]

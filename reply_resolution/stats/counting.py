@@ -63,14 +63,14 @@ def count(
     table = _narrow(lazy, columns, names)
     warnings: list[str] = []
     rows = table.height
-    arms = _arms_in_order(table)
-    _warn_spellings(arms, warnings)
     excluded: Excluded = defaultdict(dict)
     table = _first_verdicts(table, names, excluded, warnings)
 
     roles = ("arm", "stratum", "status", "version", "judge", "score")
     keys = [role for role in roles if role in table.columns]
     grouped = table.group_by(keys).agg(pl.len().alias("rows"))
+    arms = _arms_in_order(table, grouped)
+    _warn_spellings(arms, warnings)
     grouped = _with_outcome(grouped, names, scale, warnings)
     _check_versions(grouped, mix_versions)
     for reason, arm, n in (
@@ -93,6 +93,7 @@ def count(
             used = _drop_missing(used, "cluster", "missing_cluster", arms, excluded)
         if names.pair:
             used = _drop_missing(used, "pair", "unpaired", arms, excluded)
+        used = _hashed(used)
         flat = used["stratum"].cast(pl.Int64) * len(arms) + used["arm"].cast(pl.Int64)
         flat = flat * width + used["level"].cast(pl.Int64)
         counts = np.bincount(
@@ -171,12 +172,11 @@ def _narrow(lazy: pl.LazyFrame, columns: list[str], names: Names) -> pl.DataFram
     return lazy.select(**wanted).collect()
 
 
-def _arms_in_order(table: pl.DataFrame) -> tuple[str, ...]:
-    """Arms by first appearance; the head nearly always has them all."""
+def _arms_in_order(table: pl.DataFrame, grouped: pl.DataFrame) -> tuple[str, ...]:
+    """Arms by first appearance; the head of the table nearly always has them all."""
     column = table.get_column("arm")
-    everything = set(column.unique().to_list())
     order = column.head(10_000).unique(maintain_order=True).to_list()
-    if len(order) < len(everything):
+    if len(order) < grouped.get_column("arm").n_unique():
         order = column.unique(maintain_order=True).to_list()
     return tuple(a for a in order if a is not None and a.strip())
 
@@ -194,17 +194,25 @@ def _warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
 
 
 def _has_repeats(values: pl.Series) -> bool:
-    """Whether a value (nulls aside) occurs twice; one sort of hashes."""
+    """Whether a value (nulls and blanks aside) occurs twice; one sort of hashes.
+
+    Counting distinct strings would take ten times as long at a million rows.
+    """
     values = values.drop_nulls()
+    if values.dtype == pl.String:
+        values = values.filter(values != "")
     if len(values) < 2:
         return False
-    head = values.head(1_000)
+    head = values.head(10_000)
     if head.n_unique() < len(head):
         return True
-    hashes = np.sort(values.hash(seed=0).to_numpy())
-    if not (hashes[1:] == hashes[:-1]).any():
+    hashes = values.hash(seed=0)
+    ordered = np.sort(hashes.to_numpy())
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(twice):
         return False
-    return values.n_unique() < len(values)  # not a mere collision of hashes
+    alike = values.filter(hashes.is_in(pl.Series(twice[:1_000], dtype=pl.UInt64)))
+    return len(twice) > 1_000 or alike.n_unique() < len(alike)  # a mere collision?
 
 
 def _first_verdicts(
@@ -235,12 +243,12 @@ def _first_verdicts(
         first = pl.col("vote").is_null() | (pl.col("vote") == pl.lit(first_vote))
         _note_repeats(table.filter(~first), names, excluded, warnings)
         table = table.filter(first)
-    if "user" in table.columns and _has_repeats(
-        table.get_column("user").cast(pl.String).replace("", None)
-    ):
+    if "user" in table.columns and _has_repeats(table.get_column("user")):
         unit = "pairs" if names.pair else "rows"
-        per = table.group_by("user", *(["arm"] if names.pair else [])).len()
-        if not names.pair or per.get_column("len").max() != 1:
+        if not names.pair or any(
+            _has_repeats(part.get_column("user"))
+            for part in table.select("arm", "user").partition_by("arm")
+        ):
             warnings.append(
                 f"Column {names.user_id!r} repeats: several {unit} belong to one user, "
                 "and comparing them as independent makes p-values too small. Make "
@@ -421,6 +429,15 @@ def _usable_rows(
     if "id" in table.columns:
         picked.append(pl.col("id").alias("pair"))
     return joined.select(picked)
+
+
+def _hashed(used: pl.DataFrame) -> pl.DataFrame:
+    """Ids as 64-bit hashes: four times faster to group than text.
+
+    Two of a million ids collide with a probability of 3e-8.
+    """
+    ids = [c for c in ("cluster", "pair") if c in used.columns]
+    return used.with_columns(pl.col(ids).hash(seed=0)) if ids else used
 
 
 def _drop_missing(

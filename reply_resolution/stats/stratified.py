@@ -68,13 +68,14 @@ def stratified_effects(
         y = rng.multinomial(int(t.sum()), t / t.sum(), resamples)
         for row, of in enumerate((_mean(values), _mean(high), _wins)):
             drawn[row] += w * of(x, y)
+    over = (values.astype(float), high, high)
     found = []
     for row, of in enumerate((_mean(values), _mean(high), _wins)):
         parts = [
             (
                 float(w),
                 float(of(c[None], t[None])[0]),
-                *_spread(row, c, t, values, high),
+                *_spread(row, c, t, over[row]),
             )
             for w, c, t in zip(weight, control, treatment, strict=True)
         ]
@@ -101,14 +102,14 @@ def _wins(c: Ints, t: Ints) -> Floats:
 
 
 def _spread(
-    row: int, c: Ints, t: Ints, values: Ints, high: Floats
+    row: int, c: Ints, t: Ints, values: Floats
 ) -> tuple[tuple[float, int], tuple[float, int]]:
     """Bootstrap variance of each arm's part, and the arm's size."""
     if row == 2:  # the win probability's parts are means of placements
         over0 = (np.cumsum(t) - t / 2) / t.sum()
         over1 = (np.cumsum(c) - c / 2) / c.sum()
     else:
-        over0 = over1 = values.astype(float) if row == 0 else high
+        over0 = over1 = values
     out = []
     for counts, of in ((c, over0), (t, over1)):
         n = int(counts.sum())
