@@ -1,29 +1,21 @@
 """Tables of labels: long or wide, numbers or words, several people, repeats."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+import hashlib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 
 from reply_resolution.duplicates import drop_duplicates
 from reply_resolution.errors import LabelError, TableError
-from reply_resolution.scores import MISSING_WORDS, explain_score, parse_scores
+from reply_resolution.label_files import LABEL_SCHEMA, labels_of_events, read_events
+from reply_resolution.label_words import odd_spellings, read_words
+from reply_resolution.scores import parse_scores
 from reply_resolution.tables import Table, find_column, listed, read_table, rename
 from reply_resolution.textfiles import near_equal
 
-#: Columns of a table of labels in long form. `label` is null where a person could not
-#: judge; `repeat` 0 is the label, 1 and up are hidden repeats; `weight` is the inverse
-#: of the chance with which the reply was drawn.
-LABEL_SCHEMA: dict[str, Any] = {
-    "request_id": pl.String,
-    "arm": pl.String,
-    "annotator": pl.String,
-    "label": pl.Int8,
-    "repeat": pl.Int32,
-    "weight": pl.Float64,
-    "metric_version": pl.String,
-}
 _PREFIX = "label_"
 
 
@@ -60,7 +52,7 @@ def read_labels(
             reply that are not marked as repeats; with the rows.
         TableError: The table has no ids or no labels.
     """
-    table = read_table(source, columns=columns)
+    table = _session(source) or read_table(source, columns=columns)
     table = _named(table)
     long = annotators is None and "label" in table.frame.columns
     table = _long(table) if long else _wide(table, annotators)
@@ -158,17 +150,17 @@ def join_labels(
 def check_label_version(labels: pl.DataFrame, metric_version: str | None) -> None:
     """Refuse labels that were made under another rubric than the verdicts.
 
-    Labels without a recorded version pass.
+    Labels without a recorded version pass, and a bare hash is the version that ends
+    in its first digits.
 
     Raises:
         LabelError: Another version, with how many labels.
     """
     if metric_version is None or "metric_version" not in labels.columns:
         return
-    other = labels.filter(
-        pl.col("metric_version").is_not_null()
-        & (pl.col("metric_version") != metric_version)
-    )
+    versions = labels["metric_version"].drop_nulls().unique()
+    others = [v for v in versions if not _same_version(v, metric_version)]
+    other = labels.filter(pl.col("metric_version").is_in(others))
     if not other.is_empty():
         names = other["metric_version"].unique(maintain_order=True)
         raise LabelError(
@@ -176,6 +168,30 @@ def check_label_version(labels: pl.DataFrame, metric_version: str | None) -> Non
             f"under {metric_version!r}. Compare within one version, or label again "
             "under the new wording."
         )
+
+
+def _same_version(a: str, b: str) -> bool:
+    """Whether `name@v1:3f9c1a7b` and another label, or a rubric's hash, are one."""
+    short, long = sorted((a.rpartition(":")[2], b.rpartition(":")[2]), key=len)
+    return a == b or (len(short) >= 8 and long.startswith(short))
+
+
+def _session(source: str | Path | pl.DataFrame) -> Table | None:
+    """The labels of a file that `LabelSession` wrote; None if it is another file."""
+    if isinstance(source, pl.DataFrame) or not Path(source).is_file():
+        return None
+    data = Path(source).read_bytes()
+    if not data.startswith(b'{"event": '):
+        return None
+    events, cut = read_events(source)
+    notes = [f"Ignored as cut short: {cut} line(s)."] if cut else []
+    table = read_table(labels_of_events(events))
+    return replace(
+        table,
+        source=Path(source).name,
+        sha256=hashlib.sha256(data).hexdigest(),
+        notes=tuple(notes),
+    )
 
 
 def _named(table: Table) -> Table:
@@ -280,7 +296,7 @@ def _labels(
     frame = table.frame
     given = frame["label"]
     if given.dtype == pl.String:
-        labels, reasons = _read_words(given, scale, label_map)
+        labels, reasons = read_words(given, scale, label_map)
     else:
         labels, reasons = parse_scores(given, scale=scale)
     out = frame.with_columns(labels.alias("label"), reasons.alias("__why__"))
@@ -312,7 +328,7 @@ def _labels(
         )
     return table.add(
         frame=out.drop("__why__"),
-        notes=[*notes, *_odd_spellings(given, labels, label_map)],
+        notes=[*notes, *odd_spellings(given, labels, label_map)],
         problems=[
             {
                 "row": row,
@@ -325,67 +341,4 @@ def _labels(
                 "__row__", "request_id", "__given__", "__why__"
             ).rows()
         ],
-    )
-
-
-def _odd_spellings(
-    given: pl.Series, labels: pl.Series, label_map: Mapping[str, int | None]
-) -> list[str]:
-    """A note that lists labels read from another spelling than a plain digit."""
-    text = given.cast(pl.String, strict=False)
-    words = {key.strip().casefold() for key in label_map}
-    seen = (
-        pl.DataFrame({"value": text, "label": labels})
-        .drop_nulls()
-        .filter(~pl.col("value").str.contains(r"^\d+$"))
-        .group_by("value", "label", maintain_order=True)
-        .len()
-        .rows()
-    )
-    odd = [s for s in seen if s[0].strip().casefold() not in words]
-    if not odd:
-        return []
-    shown = ", ".join(f"{v!r} as {n} ({rows})" for v, n, rows in odd[:8])
-    return [f"Labels read from other spellings: {sum(s[2] for s in odd)}: {shown}."]
-
-
-def _read_words(
-    given: pl.Series, scale: tuple[int, int], label_map: Mapping[str, int | None]
-) -> tuple[pl.Series, pl.Series]:
-    loose: dict[str, int | None] = {}
-    for word, value in label_map.items():
-        key = word.strip().casefold()
-        if loose.get(key, value) != value:
-            raise LabelError(
-                f"label_map gives {word!r} two meanings ({loose[key]} and {value}): "
-                "blanks and case are not told apart. Keep one."
-            )
-        if value is not None and explain_score(value, scale=scale)[0] is None:
-            raise LabelError(
-                f"label_map maps {word!r} to {value!r}, which is not on the scale "
-                f"{scale[0]} to {scale[1]}."
-            )
-        loose[key] = value
-    distinct = given.unique()
-    labels: list[int | None] = []
-    reasons: list[str | None] = []
-    for cell in distinct:
-        key = "" if cell is None else cell.strip().casefold()
-        if key in loose:
-            labels.append(loose[key])
-            reasons.append("missing" if loose[key] is None else None)
-        elif key in MISSING_WORDS:
-            labels.append(None)
-            reasons.append("missing")
-        else:
-            label, reason = explain_score(cell, scale=scale)
-            labels.append(label)
-            reasons.append(reason)
-    return (
-        given.replace_strict(
-            distinct, pl.Series(labels, dtype=pl.Int8), return_dtype=pl.Int8
-        ),
-        given.replace_strict(
-            distinct, pl.Series(reasons, dtype=pl.String), return_dtype=pl.String
-        ),
     )

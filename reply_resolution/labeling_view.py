@@ -1,0 +1,193 @@
+"""The thin views over a `LabelSession`: a widget for JupyterLab, and a terminal.
+
+The browser gets the card's texts and counts, nothing else. Keys are read from a
+focused text box: JupyterLab leaves keys in a text box alone, so `x` or `d d` cannot
+delete the cell. Widgets are composed, not subclassed (`log`, `keys` and `layout` are
+names of theirs).
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+from reply_resolution.display import Html, element, html, table, visible
+from reply_resolution.errors import LabelError
+
+if TYPE_CHECKING:
+    from reply_resolution.labeling import Card, LabelSession
+
+_HELP = "1 to 5 label, 0 cannot judge, u undo, s skip, n note"
+#: More than this of one text is not sent to the browser; it would stall.
+_LONGEST = 50_000
+_TEXT = (
+    "white-space:pre-wrap;overflow-wrap:anywhere;max-height:{height};overflow:auto;"
+    "border-left:3px solid #998ec3;padding:2px 10px;margin:2px 0 10px;line-height:1.45"
+)
+_HEAD = "font-weight:600;margin:0"
+
+
+def widget(session: "LabelSession") -> Any:  # noqa: ANN401
+    """The labelling widget of a session, to be shown as a cell's last value."""
+    import ipywidgets as w  # 0.2 s: only where something is shown
+
+    status = w.HTML()
+    card = w.HTML(layout=w.Layout(flex="3 1 24em", min_width="0"))
+    rubric = w.HTML(layout=w.Layout(flex="2 1 16em", min_width="0"))
+    keys = w.Text(placeholder=_HELP, description="Key", layout=w.Layout(width="26em"))
+    note = w.Text(
+        placeholder="then Enter; saved with the next label",
+        description="Note",
+        continuous_update=False,
+        layout=w.Layout(width="26em"),
+    )
+    low, high = session.rubric.scale
+    buttons = {
+        str(score): w.Button(description=str(score), layout=w.Layout(width="3em"))
+        for score in range(low, high + 1)
+    }
+    for key, words in (("0", "Cannot judge"), ("s", "Skip"), ("u", "Undo")):
+        buttons[key] = w.Button(description=words, layout=w.Layout(width="8em"))
+
+    def refresh(message: str) -> None:
+        status.value = html(_status(session, message)).markup
+        shown = session.card
+        card.value = html(_card(shown) if shown else _finished(session)).markup
+        for key, button in buttons.items():
+            button.disabled = session.done and key != "u"
+
+    def act(key: str) -> None:
+        try:
+            before = session.card
+            message = session.press(key, note=note.value)
+            if session.card is not before:
+                note.value = ""
+        except LabelError as error:
+            message = str(error)
+        refresh(message)
+
+    def on_key(change: dict[str, Any]) -> None:
+        if not change["new"]:
+            return
+        keys.value = ""
+        # several at once: the box had not been emptied yet; the last is the new one
+        key = change["new"].strip()[-1:]
+        if key.lower() == "n":
+            note.focus()
+        elif key:
+            act(key)
+
+    def on_note(change: dict[str, Any]) -> None:
+        if change["new"]:
+            refresh("The note is kept for the next label.")
+            keys.focus()
+
+    def on_click(key: str) -> Callable[[Any], None]:
+        def click(_button: Any) -> None:  # noqa: ANN401
+            act(key)
+            keys.focus()
+
+        return click
+
+    keys.observe(on_key, names="value")
+    note.observe(on_note, names="value")
+    for key, button in buttons.items():
+        button.on_click(on_click(key))
+    rubric.value = html(_rubric(session)).markup
+    refresh(" ".join(session.notes) or "Click into the box and press a key.")
+    texts = w.HBox([card, rubric], layout=w.Layout(flex_flow="row wrap"))
+    entry = w.HBox([keys, note], layout=w.Layout(flex_flow="row wrap"))
+    row = w.HBox(list(buttons.values()), layout=w.Layout(flex_flow="row wrap"))
+    return w.VBox([status, entry, row, texts])
+
+
+def run_terminal(
+    session: "LabelSession", ask: Callable[[str], str], say: Callable[[str], None]
+) -> None:
+    """Label by keys in a terminal, until all is answered or the annotator stops."""
+    say(visible(session.rubric.wording))
+    shown: Card | None = None
+    while (card := session.card) is not None:
+        if card is not shown:
+            parts = [*_texts(card)]
+            say("\n\n".join(f"--- {name}\n{visible(text)}" for name, text in parts))
+            shown = card
+        try:
+            key = ask(f"[{session.progress()}] {_HELP}, q stop: ").strip()
+        except (EOFError, KeyboardInterrupt):
+            break
+        if key.lower() == "q":
+            break
+        if key.lower() == "n":
+            say(session.press(ask("Key: "), note=ask("Note: ")))
+        else:
+            say(session.press(key))
+    say(f"Stopped at {session.progress()}; all is saved in {session.path}.")
+
+
+def summary_table(session: "LabelSession") -> Html:
+    """Where a session stands, as a table for a report."""
+    summary = session.summary()
+    agreement = summary["self_agreement"]
+    return table(
+        [
+            {
+                "annotator": summary["annotator"],
+                "answered": f"{summary['answered']} of {summary['total']}",
+                "labels": str(summary["labelled"]),
+                "cannot judge": str(summary["cannot_judge"]),
+                "minutes": f"{summary['minutes']:.0f}",
+                "agrees with own repeats": None
+                if agreement is None
+                else f"{agreement:.0%} of {summary['repeats']}",
+            }
+        ],
+        caption="Labelling session",
+    )
+
+
+def _texts(card: "Card") -> list[tuple[str, str]]:
+    turns = "\n\n".join(f"{role}: {text}" for role, text in card.conversation)
+    parts = [
+        ("Earlier turns", turns),
+        ("Request", card.request),
+        ("Facts the assistant had", card.context),
+        ("Reply to label", card.reply or "(empty)"),
+    ]
+    return [(name, _cut(text)) for name, text in parts if text]
+
+
+def _cut(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}\n… ({len(text) - _LONGEST:,} more characters)"
+
+
+def _card(card: "Card") -> ET.Element:
+    node = element("div")
+    for name, text in _texts(card):
+        node.append(element("p", name, style=_HEAD))
+        height = "12em" if name.startswith("Facts") else "24em"
+        node.append(element("div", text, style=_TEXT.format(height=height)))
+    return node
+
+
+def _rubric(session: "LabelSession") -> ET.Element:
+    return element(
+        "div",
+        element("p", "Rubric", style=_HEAD),
+        element("div", session.rubric.wording, style=_TEXT.format(height="40em")),
+    )
+
+
+def _status(session: "LabelSession", message: str) -> ET.Element:
+    return element(
+        "p",
+        element("strong", session.progress()),
+        f"  {message}",
+        role="status",
+        style="margin:4px 0",
+    )
+
+
+def _finished(session: "LabelSession") -> ET.Element:
+    return element("p", f"All {session.total} are answered. Thank you.", style=_HEAD)
