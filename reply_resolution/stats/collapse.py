@@ -9,7 +9,7 @@ follows from it, from the pooled, arm-blind scores.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -29,6 +29,9 @@ from reply_resolution.stats.power_assumptions import (
     Assumption,
     check_cut,
 )
+
+if TYPE_CHECKING:
+    from reply_resolution.stats.maxt import CutEffect
 
 #: Powers closer than this (a fraction) are called equal; then nothing is collapsed.
 EQUAL_POWER = 0.02
@@ -201,7 +204,7 @@ def collapse(
     rates = {c: rates_at_cut(counts, control, treatment, c, confidence) for c in family}
     binary = rates[cut]
     notes += list(binary.warnings)
-    binary_p, method = _paid_for(cut, rates)
+    binary_p, method = _paid_for(cut, rates, one.cuts)
     if len(family) > 1:
         notes.append(
             f"the cut {cut} was chosen among {len(family)} that were looked at; its "
@@ -273,11 +276,19 @@ def _family(
     return tuple(sorted(set(cuts_seen) | {cut}))
 
 
-def _paid_for(cut: int, rates: dict[int, RateDifference]) -> tuple[float, str]:
+def _paid_for(
+    cut: int, rates: dict[int, RateDifference], cuts: Sequence["CutEffect"]
+) -> tuple[float, str]:
+    """The p-value at the cut, paying for every cut that was looked at."""
     own = rates[cut]
     method = f"{own.method}; {own.pvalue_method}"
     if len(rates) == 1:
         return own.pvalue, method
+    jointly = [c for c in cuts if c.cut == cut and c.adjustment == "max-t"]
+    if jointly:  # over all cuts of the scale; little dearer than over some of them
+        p = max(own.pvalue, jointly[0].pvalue_adjusted)
+        return p, f"{own.method}; max-T over all cuts"
+    # Users as units, pairs: the joint distribution is not at hand.
     adjusted = adjust([r.pvalue for r in rates.values()], "holm")
     p = dict(zip(rates, adjusted, strict=True))[cut]
     return p, f"{method}, holm over cuts {', '.join(map(str, rates))}"

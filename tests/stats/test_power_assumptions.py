@@ -1,0 +1,107 @@
+"""How levels move under an assumed effect."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+import numpy as np
+import pytest
+
+from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.power_assumptions import (
+    judged_shares,
+    largest_effect,
+    level_shares,
+    treatment_shares,
+    true_shares_of,
+)
+
+SCORES = np.arange(1, 6)
+counts = st.lists(st.integers(1, 60), min_size=5, max_size=5)
+
+
+@settings(max_examples=80, deadline=None)
+@given(counts, st.floats(0.02, 0.95), st.sampled_from(["shift", "cut", "noise"]))
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_mean_moves_by_exactly_the_effect(sign, pilot, part, assume):
+    """Every assumption gives shares that sum to 1 and a mean moved as asked."""
+    room = largest_effect(pilot, assume=assume, upward=sign > 0)
+    effect = sign * part * room
+    before = level_shares(pilot)
+    after = treatment_shares(pilot, effect, assume=assume)
+    assert after.sum() == pytest.approx(1)
+    assert (after >= -1e-12).all()
+    assert (after - before) @ SCORES == pytest.approx(effect, abs=1e-9)
+
+
+def test_shift_has_one_odds_ratio_at_every_cut():
+    """A shift multiplies the odds of every "at or above" by the same number."""
+    before = level_shares([10, 20, 30, 25, 15])
+    after = treatment_shares(before, 0.4)
+
+    def odds(p):
+        above = 1 - np.cumsum(p)[:-1]
+        return above / (1 - above)
+
+    ratios = odds(after) / odds(before)
+    assert ratios == pytest.approx(np.full(4, ratios[0]))
+    assert ratios[0] > 1
+
+
+def test_cut_moves_only_the_nearest_replies():
+    """0.2 points across the cut take 20% from 3 to 4; beyond that, 2s move two up."""
+    after = treatment_shares([0.1, 0.2, 0.3, 0.2, 0.2], 0.2, assume="cut")
+    assert after == pytest.approx([0.1, 0.2, 0.1, 0.4, 0.2])
+    after = treatment_shares([0.1, 0.2, 0.3, 0.2, 0.2], 0.5, assume="cut")
+    assert after == pytest.approx([0.1, 0.1, 0.0, 0.6, 0.2])
+    after = treatment_shares([0.1, 0.2, 0.3, 0.2, 0.2], -0.1, assume="cut")
+    assert after == pytest.approx([0.1, 0.2, 0.4, 0.1, 0.2])
+
+
+def test_noise_keeps_the_mix_inside_each_class():
+    """Only the share resolved moves; 4 to 5 and 1 to 2 to 3 keep their proportions."""
+    before = np.array([0.1, 0.2, 0.3, 0.3, 0.1])
+    after = treatment_shares(before, 0.3, assume="noise")
+    assert after[:3] / after[:3].sum() == pytest.approx(before[:3] / 0.6)
+    assert after[3:] / after[3:].sum() == pytest.approx(before[3:] / 0.4)
+
+
+def test_empty_levels_stay_empty_under_a_shift():
+    """A level nobody got is not invented."""
+    assert treatment_shares([10, 0, 20, 0, 30], 0.3)[[1, 3]] == pytest.approx([0, 0])
+
+
+@pytest.mark.parametrize(
+    ("pilot", "effect", "options", "word"),
+    [
+        ([0, 0, 1, 4, 95], 0.3, {}, "at most"),
+        ([0, 0, 0, 0, 95], 0.3, {}, "differ"),
+        ([0, 0, 0, 5, 95], 0.01, {"assume": "noise"}, "below the cut"),
+        ([5, 5, 5, 0, 0], 0.1, {"assume": "noise"}, "at or above the cut"),
+        ([5, 5, 5, 5, 5], 0.1, {"assume": "drift"}, "shift, cut or noise"),
+        ([5, 5, 5, 5, 5], 0.1, {"cut": 1}, "choose 2 to 5"),
+        ([5, 5, 5, 5, 5], 0.1, {"cut": 3.5}, "whole score"),
+        ([5, 5, -1, 5, 5], 0.1, {}, "0 or more"),
+        ([5, 5, float("nan"), 5, 5], 0.1, {}, "0 or more"),
+        ([5], 0.1, {}, "one per level"),
+    ],
+)
+def test_what_does_not_fit_is_refused(pilot, effect, options, word):
+    """No room, no spread, unknown assumptions and impossible cuts say what to do."""
+    with pytest.raises(StatisticsError, match=word):
+        treatment_shares(pilot, effect, **options)
+
+
+def test_judge_errors_carry_over():
+    """A perfect confusion changes nothing; a blurred one is applied row by row."""
+    perfect = np.diag([9, 9, 9, 9, 9])
+    shares = level_shares([1, 2, 3, 4, 5])
+    assert judged_shares(shares, perfect) == pytest.approx(shares)
+    assert true_shares_of(shares, perfect) == pytest.approx(shares)
+    blurred = np.diag([9, 9, 9, 9, 9])
+    blurred[2] = [0, 0, 6, 3, 0]
+    assert judged_shares([0, 0, 1, 0, 0], blurred) == pytest.approx(
+        [0, 0, 2 / 3, 1 / 3, 0]
+    )
+    empty_row = np.diag([9, 0, 9, 9, 9])
+    assert judged_shares(shares, empty_row) == pytest.approx(shares)
+    with pytest.raises(StatisticsError, match="5 rows"):
+        judged_shares(shares, [[1, 2], [3, 4]])
