@@ -1,0 +1,310 @@
+"""What the readout recommends in simulated experiments whose truth is known.
+
+Every run goes through `build_readout`, the function that notebook 04 calls, from
+counts. Run this file by hand to write the table of RESULTS_readout.md:
+
+    python tests/benchmarks/test_readout_outcomes.py [RUNS] [PROCESSES]
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+
+from reply_resolution.checks import Calibrated
+from reply_resolution.experiment_plan import ExperimentPlan, Look
+from reply_resolution.readout import Readout, build_readout
+from reply_resolution.recommendation import JUDGE_ALONE
+from reply_resolution.stats.counts import ScoreCounts, count_scores
+
+BASE = np.array([0.08, 0.17, 0.15, 0.28, 0.32])  # scores 1 to 5 of control
+ARMS = ("control", "treatment")
+N = 400  # replies per arm
+JUDGE = Calibrated(0.82, 0.76, 0.87, 150, 0.05, "of the calibration", "fit")
+PLAN = ExperimentPlan(planned_replies=N, worthwhile_gain=0.3, harm_limit=0.2)
+WEEKLY = ExperimentPlan(planned_replies=N, planned_looks=10)
+WRONG_SHIP = 0.037  # 2.5% and three standard errors of 2,000 runs
+WRONG_PEEK = 0.066  # 5% and three standard errors
+
+
+def shifted(points: float) -> np.ndarray:
+    """Control's distribution tilted until its mean is higher by `points`."""
+    levels = np.arange(1, 6)
+    low, high = -3.0, 3.0
+    for _ in range(60):
+        tilt = (low + high) / 2
+        p = BASE * np.exp(tilt * levels)
+        p /= p.sum()
+        low, high = (tilt, high) if p @ levels < BASE @ levels + points else (low, tilt)
+    return p
+
+
+def drawn(rng: np.random.Generator, p: np.ndarray, n: int = N) -> np.ndarray:
+    """Scores of one arm."""
+    return rng.choice(np.arange(1, 6), size=n, p=p)
+
+
+def counted(control: np.ndarray, treatment: np.ndarray) -> ScoreCounts:
+    """Counts of two arms of scores."""
+    return ScoreCounts.from_table(
+        {
+            arm: np.bincount(scores, minlength=6)[1:].tolist()
+            for arm, scores in zip(ARMS, (control, treatment), strict=True)
+        }
+    )
+
+
+def read(counts: ScoreCounts, **known: object) -> Readout:
+    """The readout of a calibrated judge."""
+    return build_readout(counts, PLAN, calibration=JUDGE, **known)
+
+
+def difference(points: float) -> Callable[[np.random.Generator], Iterator[Readout]]:
+    """Two arms whose true means differ by `points`; the judge sees the truth."""
+    p = shifted(points)
+
+    def run(rng: np.random.Generator) -> Iterator[Readout]:
+        yield read(counted(drawn(rng, BASE), drawn(rng, p)))
+
+    return run
+
+
+def inflated(labels: int) -> Callable[[np.random.Generator], Iterator[Readout]]:
+    """No true difference; the judge lifts a quarter of the treatment's replies."""
+
+    def run(rng: np.random.Generator) -> Iterator[Readout]:
+        truth = {arm: drawn(rng, BASE) for arm in ARMS}
+        judge = dict(truth)
+        lift = rng.random(N) < 0.25
+        judge["treatment"] = np.minimum(5, truth["treatment"] + lift)
+        counts = counted(judge["control"], judge["treatment"])
+        if not labels:
+            yield read(counts)
+            return
+        rows = []
+        for arm in ARMS:
+            label = truth[arm].astype(float)
+            label[rng.permutation(N)[labels:]] = np.nan  # labelled at random
+            rows.append(pl.DataFrame({"arm": arm, "score": judge[arm], "label": label}))
+        frame = pl.concat(rows).with_columns(pl.col("label").fill_nan(None))
+        yield read(counts, labels=frame)
+
+    return run
+
+
+def missing(share: float) -> Callable[[np.random.Generator], Iterator[Readout]]:
+    """No true difference; a share of the treatment's low scores gets lost."""
+
+    def run(rng: np.random.Generator) -> Iterator[Readout]:
+        control, treatment = drawn(rng, BASE), drawn(rng, BASE)
+        lost = (treatment <= 2) & (rng.random(N) < share)
+        yield read(counted(control, treatment[~lost]), judged=dict.fromkeys(ARMS, N))
+
+    return run
+
+
+def weekly(rng: np.random.Generator) -> Iterator[Readout]:
+    """No true difference, read after each of ten weeks."""
+    week = N // 10
+    scores = [drawn(rng, BASE), drawn(rng, BASE)]
+    for look in range(1, 11):
+        counts = counted(*(s[: look * week] for s in scores))
+        yield build_readout(counts, WEEKLY, calibration=JUDGE, look=Look(look, ()))
+
+
+def crowded(rng: np.random.Generator) -> Iterator[Readout]:
+    """No true difference; users with 1 to 8 requests whose scores go together."""
+    users = 120
+    rows = []
+    cuts = np.cumsum(BASE)[:-1]
+    from scipy.special import ndtr
+
+    for arm in ARMS:
+        sizes = rng.integers(1, 9, users)
+        user = np.repeat(np.arange(users), sizes)
+        latent = np.sqrt(0.3) * rng.normal(size=users)[user]
+        latent = latent + np.sqrt(0.7) * rng.normal(size=len(user))
+        score = 1 + np.searchsorted(cuts, ndtr(latent))
+        rows.append(
+            pl.DataFrame({"arm": arm, "user_id": user, "score": score}).with_columns(
+                pl.format("{}{}", pl.lit(arm), pl.col("user_id")).alias("user_id")
+            )
+        )
+    yield read(count_scores(pl.concat(rows), cluster="user_id"))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A world, and the most often that a recommendation may be wrong in it."""
+
+    title: str
+    run: Callable[[np.random.Generator], Iterator[Readout]]
+    wrong: tuple[str, ...]
+    limit: float | None
+
+
+SCENARIOS = {
+    "none": Scenario("no difference", difference(0.0), ("ship",), WRONG_SHIP),
+    "small": Scenario("gain of 0.1, too small to matter", difference(0.1), (), None),
+    "worthwhile": Scenario("gain of 0.4, worthwhile", difference(0.4), (), None),
+    "harm": Scenario("loss of 0.4, harmful", difference(-0.4), ("ship",), WRONG_SHIP),
+    "inflated_labels": Scenario(
+        "no difference, judge lifts the treatment, 100 labels an arm",
+        inflated(100),
+        ("ship",),
+        WRONG_SHIP,
+    ),
+    "inflated_alone": Scenario(
+        "no difference, judge lifts the treatment, no labels", inflated(0), (), None
+    ),
+    "missing": Scenario(
+        "no difference, 60% of the treatment's low scores lost",
+        missing(0.6),
+        ("ship",),
+        WRONG_SHIP,
+    ),
+    "missing_few": Scenario(
+        "no difference, 5% of the treatment's low scores lost",
+        missing(0.05),
+        ("ship",),
+        None,
+    ),
+    "weekly": Scenario(
+        "no difference, ten weekly looks", weekly, ("ship", "keep_control"), WRONG_PEEK
+    ),
+    "users": Scenario(
+        "no difference, users with 1 to 8 requests", crowded, ("ship",), WRONG_SHIP
+    ),
+}
+
+
+def outcome(name: str, number: int) -> tuple[str, bool]:
+    """The rule that decided run `number`, and whether the page names the judge alone.
+
+    With several looks the first winner counts, as for somebody who stops there.
+    """
+    seed = [20261130, list(SCENARIOS).index(name), number]
+    rules, alone = [], True
+    for readout in SCENARIOS[name].run(np.random.default_rng(seed)):
+        rules.append(readout.rule)
+        said = readout.document["recommendation"]["caveat"]
+        alone = alone and (JUDGE_ALONE in said or readout.rule == "do_not_read")
+        if readout.rule in ("ship", "keep_control"):
+            break
+    return rules[-1], alone
+
+
+def without_cuts() -> None:
+    """Save time where nothing is decided.
+
+    The four cuts are shown and decide nothing; users are permuted 9,999 times, never
+    99,999.
+    """
+    from reply_resolution.stats import designs, permutation
+
+    designs.cut_tests = lambda *_, **__: ()
+    permutation.RESAMPLES_CLOSE = permutation.RESAMPLES
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as `without_cuts`, undone after the test."""
+    from reply_resolution.stats import designs
+
+    monkeypatch.setattr(designs, "cut_tests", lambda *_, **__: ())
+
+
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("name", ["none", "harm", "inflated_labels", "missing"])
+def test_wrong_ships_are_rare(name: str) -> None:
+    """Of 40 experiments without a gain at most 4 are shipped (1 in 600 by chance)."""
+    rules = Counter(outcome(name, k)[0] for k in range(40))
+    assert rules["ship"] <= 4, rules
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_worthwhile_gain_is_mostly_shipped() -> None:
+    """Of 20 experiments with a gain of 0.4 points at least 15 are shipped."""
+    rules = Counter(outcome("worthwhile", k)[0] for k in range(20))
+    assert rules["ship"] >= 15, rules
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_page_without_labels_names_the_judge_alone() -> None:
+    """Where nobody could check the judge for favour, every page says so."""
+    found = [outcome("inflated_alone", k) for k in range(15)]
+    assert all(alone for _, alone in found)
+    assert "do_not_read" not in {rule for rule, _ in found}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("fast")
+@pytest.mark.parametrize("name", list(SCENARIOS))
+def test_outcomes_over_2000_experiments(name: str) -> None:
+    """Wrong recommendations stay under the published limits."""
+    scenario = SCENARIOS[name]
+    found = [outcome(name, k) for k in range(2000)]
+    rules = Counter(rule for rule, _ in found)
+    if scenario.limit is not None:
+        assert sum(rules[w] for w in scenario.wrong) / 2000 <= scenario.limit, rules
+    if name == "inflated_alone":
+        assert all(alone for _, alone in found)
+
+
+COLUMNS = (
+    "ship",
+    "keep_control",
+    "no_worthwhile_difference",
+    "no_winner",
+    "do_not_read",
+)
+
+
+def _one(job: tuple[str, int]) -> str:
+    without_cuts()
+    return outcome(*job)[0]
+
+
+def main(runs: int, processes: int) -> None:
+    """Write the table of outcomes, row by row as the scenarios finish."""
+    lines = [
+        "# Outcomes of simulated experiments",
+        "",
+        f"{runs:,} seeded runs a scenario through `build_readout` from counts; "
+        f"{N} replies an arm (users: 120 users an arm with 1 to 8 requests); alpha "
+        "0.05, worthwhile gain 0.3, harm limit 0.2. With several looks the first "
+        "winner counts. Reproduce: `python tests/benchmarks/test_readout_outcomes.py`.",
+        "",
+        "| scenario | "
+        + " | ".join(c.replace("_", " ") for c in COLUMNS)
+        + " | wrong, limit |",
+        "|---" * (len(COLUMNS) + 2) + "|",
+    ]
+    path = Path(__file__).with_name("RESULTS_readout.md")
+    with ProcessPoolExecutor(processes) as pool:
+        for name, scenario in SCENARIOS.items():
+            started = time.monotonic()
+            jobs = [(name, k) for k in range(runs)]
+            rules = Counter(pool.map(_one, jobs, chunksize=20))
+            wrong = "–"
+            if scenario.limit is not None:
+                share = sum(rules[w] for w in scenario.wrong) / runs
+                wrong = f"{share:.1%}, {scenario.limit:.1%}"
+            cells = " | ".join(f"{rules[c] / runs:.1%}" for c in COLUMNS)
+            lines.append(f"| {scenario.title} | {cells} | {wrong} |")
+            print(lines[-1], f"{time.monotonic() - started:.0f} s", flush=True)
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(
+        int(sys.argv[1]) if len(sys.argv) > 1 else 2000,
+        int(sys.argv[2]) if len(sys.argv) > 2 else 2,
+    )
