@@ -166,6 +166,8 @@ def consequence_figure(check: LengthCheck) -> Figure | Html:
 
 def consequence_words(check: LengthCheck) -> Html:
     """What the bias makes of each treatment's effect, in a sentence."""
+    if not check.effects:
+        return _says("Name its tables in `experiment` and `experiment_verdicts`.")
     return _all(_consequence(effect) for effect in check.effects)
 
 
