@@ -10,6 +10,7 @@ more than was asked for. That excess is booked (`over`) and stops the run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 import math
+import time
 from typing import NamedTuple
 
 from reply_resolution.errors import BudgetError
@@ -257,6 +258,7 @@ class Ledger:
         self.owner = owner or new_owner()
         #: Why the last booking was refused; None if it wasn't.
         self.refusal: Refusal | None = None
+        self._looked = time.monotonic()
         cache.book_lost()
 
     def worst_case(self, prompt_bytes: int, max_completion_tokens: int) -> Booking:
@@ -294,13 +296,26 @@ class Ledger:
             Reservations of the first ones; shorter than `calls` at a cap.
         """
         bookings = [self.worst_case(*call) for call in calls]
-        ids, self.refusal = self._store.book(
-            self.run_id, self.owner, bookings, self._caps
-        )
+        ids, self.refusal = self._book(bookings)
+        if self.refusal is not None and not self.refusal.final and self._closed_lost():
+            # What was waited for will never settle: it is spent now.
+            more, self.refusal = self._book(bookings[len(ids) :])
+            ids += more
         return [
             Reservation(call_id, *booking)
             for call_id, booking in zip(ids, bookings, strict=False)
         ]
+
+    def _book(self, bookings: Sequence[Booking]) -> tuple[list[int], Refusal | None]:
+        return self._store.book(self.run_id, self.owner, bookings, self._caps)
+
+    def _closed_lost(self) -> bool:
+        """Close the bookings of processes that died meanwhile; once a second."""
+        clock = time.monotonic()
+        if clock - self._looked < 1.0:
+            return False
+        self._looked = clock
+        return self._store.book_lost() > 0
 
     def settle(
         self,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+import time
 from typing import Any
 
 from reply_resolution.errors import BudgetError
@@ -9,6 +10,7 @@ from reply_resolution.judge.owner import is_gone
 from reply_resolution.judge.sqlite import Database
 from reply_resolution.judge.store import Actual, Booking, Cap, Refusal, Totals
 
+_OLDEST_S = 3600.0  # no call lasts an hour
 _SUMS = ", ".join(f"coalesce(sum({name}), 0)" for name in Totals._fields)
 
 
@@ -55,7 +57,7 @@ def book(
     ids: list[int] = []
     refusal = None
     with db.transaction() as run:
-        day = today()
+        day, clock = today(), time.time()
         sums = [(cap, _sums(run, cap.scope, run_id, day)) for cap in caps]
         added = Booking(0, 0)
         for booking in bookings:
@@ -64,9 +66,9 @@ def book(
                 break
             ids.append(
                 run(
-                    "INSERT INTO calls (run_id, day, owner, state, tokens, micro_usd) "
-                    "VALUES (?, ?, ?, 'open', ?, ?)",
-                    (run_id, day, owner, booking.tokens, booking.micro_usd),
+                    "INSERT INTO calls (run_id, day, owner, booked_at, state, tokens, "
+                    "micro_usd) VALUES (?, ?, ?, ?, 'open', ?, ?)",
+                    (run_id, day, owner, clock, *booking),
                 ).lastrowid
             )
             added = Booking(
@@ -174,26 +176,28 @@ def _close(
 
 
 def book_lost(db: Database) -> int:
-    """Close the bookings of dead owners at full value; returns how many.
+    """Close the bookings nobody will settle at full value; returns how many.
 
-    Even without it they stay counted in full; closing them only tells a reader of
-    the ledger what happened.
+    These are the bookings of dead owners, and those older than any call can be (of an
+    owner on another machine nobody here can say whether it lives). They are counted
+    in full before and after; but while they are open, somebody may wait for them.
     """
     dead = [
         owner
         for (owner,) in db.read("SELECT DISTINCT owner FROM calls WHERE state = 'open'")
         if is_gone(owner)
     ]
+    old = time.time() - _OLDEST_S
+    query = (
+        "SELECT id, run_id, day, state, tokens, micro_usd FROM calls "
+        "WHERE state = 'open' AND (booked_at < ? OR owner = ?)"
+    )
     lost = 0
-    if dead:
+    for owner in dead or [""]:
+        if not db.read(f"{query} LIMIT 1", (old, owner)):
+            continue
         with db.transaction() as run:
-            for owner in dead:
-                rows = run(
-                    "SELECT id, run_id, day, state, tokens, micro_usd FROM calls "
-                    "WHERE state = 'open' AND owner = ?",
-                    (owner,),
-                ).fetchall()
-                for call_id, *row in rows:
-                    _close(run, Actual(call_id, "lost"), *row)
-                lost += len(rows)
+            for call_id, *row in run(query, (old, owner)).fetchall():
+                _close(run, Actual(call_id, "lost"), *row)
+                lost += 1
     return lost

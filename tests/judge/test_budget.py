@@ -240,6 +240,38 @@ def test_a_killed_process_leaves_its_bookings_counted(cache):
     assert ledger.reserve(1, 1) is None
 
 
+def test_nobody_waits_for_a_dead_process(cache, monkeypatch):
+    """A refusal becomes final once the bookings in its way belong to nobody."""
+    ledger = Ledger(cache, Limits(max_calls=2), "run")
+    code = """
+        import os, signal, sys
+        from reply_resolution.judge.budget import Ledger
+        from reply_resolution.judge.cache import Cache
+        Ledger(Cache.open(sys.argv[1]), None, "run").reserve_many([(1, 1)] * 2)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(cache.path)], check=False
+    )
+    assert cache.totals("run", "run").open_calls == 2
+    ledger._looked = -10.0  # a second has passed
+    assert ledger.reserve(1, 1) is None
+    assert ledger.refusal.final
+    assert cache.totals("run", "run").calls == 2
+
+
+def test_a_booking_older_than_any_call_is_lost(cache, monkeypatch):
+    """An owner on a machine that cannot be seen blocks for an hour at most."""
+    monkeypatch.setattr(
+        "reply_resolution.judge.budget.new_owner", lambda: "far/b/1/2/x"
+    )
+    Ledger(cache, None, "run").reserve(936, 100)
+    assert cache.book_lost() == 0
+    monkeypatch.setattr(sqlite_ledger, "_OLDEST_S", -1.0)
+    assert cache.book_lost() == 1
+    assert Ledger(cache, None, "run").spent().total_tokens == 1100
+
+
 def test_many_threads_book_consistently(cache):
     """Sixteen threads on one connection: every call is in the books once."""
     ledger = Ledger(cache, Limits(max_calls=200), "run")
