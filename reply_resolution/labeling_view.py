@@ -12,18 +12,12 @@ from xml.etree import ElementTree as ET
 
 from reply_resolution.display import Html, element, html, table, visible
 from reply_resolution.errors import LabelError
+from reply_resolution.text_blocks import blocks, cut, heading
 
 if TYPE_CHECKING:
     from reply_resolution.labeling import Card, LabelSession
 
 _HELP = "1 to 5 label, 0 cannot judge, u undo, s skip, n note"
-#: More than this of one text is not sent to the browser; it would stall.
-_LONGEST = 50_000
-_TEXT = (
-    "white-space:pre-wrap;overflow-wrap:anywhere;max-height:{height};overflow:auto;"
-    "border-left:3px solid #998ec3;padding:2px 10px;margin:2px 0 10px;line-height:1.45"
-)
-_HEAD = "font-weight:600;margin:0"
 
 
 def widget(session: "LabelSession") -> Any:  # noqa: ANN401
@@ -51,7 +45,7 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     def refresh(message: str) -> None:
         status.value = html(_status(session, message)).markup
         shown = session.card
-        card.value = html(_card(shown) if shown else _finished(session)).markup
+        card.value = html(blocks(_texts(shown)) if shown else _finished(session)).markup
         for key, button in buttons.items():
             button.disabled = session.done and key != "u"
 
@@ -108,8 +102,8 @@ def run_terminal(
     shown: Card | None = None
     while (card := session.card) is not None:
         if card is not shown:
-            parts = [*_texts(card)]
-            say("\n\n".join(f"--- {name}\n{visible(text)}" for name, text in parts))
+            parts = [(name, text) for name, text in _texts(card) if text]
+            say("\n\n".join(f"--- {name}\n{visible(cut(t))}" for name, t in parts))
             shown = card
         try:
             key = ask(f"[{session.progress()}] {_HELP}, q stop: ").strip()
@@ -147,36 +141,16 @@ def summary_table(session: "LabelSession") -> Html:
 
 def _texts(card: "Card") -> list[tuple[str, str]]:
     turns = "\n\n".join(f"{role}: {text}" for role, text in card.conversation)
-    parts = [
+    return [
         ("Earlier turns", turns),
         ("Request", card.request),
         ("Facts the assistant had", card.context),
         ("Reply to label", card.reply or "(empty)"),
     ]
-    return [(name, _cut(text)) for name, text in parts if text]
-
-
-def _cut(text: str) -> str:
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}\n… ({len(text) - _LONGEST:,} more characters)"
-
-
-def _card(card: "Card") -> ET.Element:
-    node = element("div")
-    for name, text in _texts(card):
-        node.append(element("p", name, style=_HEAD))
-        height = "12em" if name.startswith("Facts") else "24em"
-        node.append(element("div", text, style=_TEXT.format(height=height)))
-    return node
 
 
 def _rubric(session: "LabelSession") -> ET.Element:
-    return element(
-        "div",
-        element("p", "Rubric", style=_HEAD),
-        element("div", session.rubric.wording, style=_TEXT.format(height="40em")),
-    )
+    return blocks([("Rubric", session.rubric.wording)], height="40em")
 
 
 def _status(session: "LabelSession", message: str) -> ET.Element:
@@ -190,4 +164,4 @@ def _status(session: "LabelSession", message: str) -> ET.Element:
 
 
 def _finished(session: "LabelSession") -> ET.Element:
-    return element("p", f"All {session.total} are answered. Thank you.", style=_HEAD)
+    return heading(f"All {session.total} are answered. Thank you.")
