@@ -161,6 +161,13 @@ def _judge(verbs: "argparse._SubParsersAction[_Parser]") -> None:
     parser.add_argument("--max-total-tokens", type=_whole, metavar="N")
     parser.add_argument("--max-usd", type=float, metavar="USD")
     parser.add_argument(
+        "--price",
+        nargs=2,
+        type=float,
+        metavar=("INPUT", "OUTPUT"),
+        help="USD per million tokens, where the model's price is not known",
+    )
+    parser.add_argument(
         "--period",
         choices=["day", "month"],
         help="the caps hold over this calendar period (UTC), not this run alone",

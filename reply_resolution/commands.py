@@ -134,6 +134,8 @@ def judge(a: Namespace) -> int:
         "seed": a.seed,
         "params": {name: _value(text) for name, text in a.param},
     }
+    if a.price is not None:
+        options["price"] = Price(input=a.price[0], output=a.price[1])
     for name in ("max_completion_tokens", "concurrency"):
         if getattr(a, name) is not None:
             options[name] = getattr(a, name)
