@@ -56,7 +56,8 @@ CREATE TABLE calibrations (
 CREATE TABLE calls (
   id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, day TEXT NOT NULL,
   owner TEXT NOT NULL, booked_at REAL NOT NULL, state TEXT NOT NULL,
-  tokens INTEGER NOT NULL, micro_usd INTEGER NOT NULL, actual_tokens INTEGER, actual_micro_usd INTEGER);
+  tokens INTEGER NOT NULL, micro_usd INTEGER NOT NULL, actual_tokens INTEGER,
+  actual_micro_usd INTEGER);
 CREATE INDEX calls_open ON calls (owner) WHERE state = 'open';
 CREATE TABLE spend (
   run_id TEXT NOT NULL, day TEXT NOT NULL, calls INTEGER NOT NULL DEFAULT 0,
