@@ -90,8 +90,9 @@ class Collapse:
             these, not on which arm did better.
         n_control: Scored replies in control.
         n_treatment: Scored replies in treatment.
-        design_effect: Variance with users as units over that of independent replies:
-            of the scores, and of resolved or not; (1, 1) where replies are the units.
+        design_effect: Variance over that of as many independent replies: of the
+            scores, and of resolved or not; (1, 1) where replies are the units, above 1
+            where users repeat themselves, below 1 where pairing helps.
         warnings: What a reader should know, in sentences.
     """
 
@@ -301,25 +302,23 @@ def _advice(
     if ordinal is None or binary is None:
         return "ordinal", (
             "The power could not be computed (see the warnings), so there is no reason "
-            "to give up the five levels: stay ordinal."
+            "to give up the five levels."
         )
     given = (
-        f"For an assumed effect of {assumed.effect:+.2f} points "
-        f"({ASSUMPTIONS[assumed.assume]}) and "
-        f"{' and '.join(f'{n:,}' for n in sizes)} scored replies, the ordinal analysis "
-        f"finds it with a chance of {ordinal:.0%}, the binary one (resolved is "
-        f"{assumed.cut} or more) with {binary:.0%}"
+        f"If an effect of {assumed.effect:+.2f} points comes "
+        f"{ASSUMPTIONS[assumed.assume]}, {' and '.join(f'{n:,}' for n in sizes)} "
+        f"scored replies find it with a chance of {ordinal:.0%} by the ordinal "
+        f"analysis and of {binary:.0%} by the binary one (resolved: {assumed.cut} or "
+        "more)"
     )
     if binary > ordinal + EQUAL_POWER:
         return "binary", (
-            f"{given}: under this assumption the levels beyond the cut add noise, not "
-            "information, so collapsing pays."
+            f"{given}: then the levels beyond the cut add noise, not "
+            "information, and collapsing pays."
         )
     if ordinal > binary + EQUAL_POWER:
-        return "ordinal", (
-            f"{given}: collapsing would throw information away. Stay ordinal."
-        )
+        return "ordinal", (f"{given}: collapsing would throw information away.")
     return "ordinal", (
-        f"{given}: it makes no difference, so stay ordinal and keep the size of the "
-        "effect in points."
+        f"{given}: it makes no difference, so keep the levels, and with them the size "
+        "of the effect in points."
     )

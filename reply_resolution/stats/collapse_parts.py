@@ -115,8 +115,9 @@ class Powers:
     Attributes:
         ordinal: Of the permutation test of the means, fraction; None if undefined.
         binary: Of the test of the shares resolved, fraction; None if undefined.
-        design_effect: Of the scores, and of resolved or not; 1 and 1 where replies
-            are the units.
+        design_effect: Variance over that of as many independent replies, of the
+            scores and of resolved or not: 1 and 1 where replies are the units, above 1
+            where users repeat themselves, below 1 where pairing helps.
         why_not: Why the powers are undefined; "" where they are not.
     """
 
@@ -180,18 +181,50 @@ def _paired(
     n = int(table.sum())
     if n == 0:
         return Powers(None, None, why_not="power is not defined: there is no pair.")
-    blind = (table + table.T) / (2 * n)  # which arm was which is forgotten
-    high = counts.levels >= assumed.cut
-    squares = (counts.levels[:, None] - counts.levels[None, :]) ** 2
+    mean_square, discordant = pair_spread(table, counts.levels >= assumed.cut)
+    pooled = table.sum(axis=0) + table.sum(axis=1)
     return Powers(
         *paired_power(
-            assumed.effect,
-            float((blind * squares).sum()),
-            2 * float(blind[np.ix_(high, ~high)].sum()),
-            rate_effect,
-            n,
-            alpha=alpha,
-        )
+            assumed.effect, mean_square, discordant, rate_effect, n, alpha=alpha
+        ),
+        _pairing_gain(pooled, counts.levels, mean_square, discordant, assumed.cut),
+    )
+
+
+def pair_spread(
+    table: NDArray[np.int64], high: NDArray[np.bool_]
+) -> tuple[float, float]:
+    """Mean squared difference in a pair, and share of pairs that disagree on resolved.
+
+    Both are the same whichever arm is called control.
+
+    Args:
+        table: Pairs by level in one arm (rows) and the other (columns).
+        high: Which levels are resolved.
+    """
+    k = np.arange(len(table))
+    shares = table / table.sum()
+    return (
+        float((shares * (k[:, None] - k[None, :]) ** 2).sum()),
+        float(shares[high[:, None] != high[None, :]].sum()),
+    )
+
+
+def _pairing_gain(
+    pooled: NDArray[np.int64],
+    scores: NDArray[np.int64],
+    mean_square: float,
+    discordant: float,
+    cut: int,
+) -> tuple[float, float]:
+    """Variance of the paired difference over that of two independent arms."""
+    p = pooled / pooled.sum()
+    spread = float(p @ scores**2 - (p @ scores) ** 2)
+    rate = float(p[scores >= cut].sum())
+    alike = rate * (1 - rate)
+    return (
+        mean_square / (2 * spread) if spread > 0 else 1.0,
+        discordant / (2 * alike) if alike > 0 else 1.0,
     )
 
 
@@ -234,6 +267,7 @@ def power_curve(
     *,
     alpha: float = 0.05,
     design_effect: tuple[float, float] = (1.0, 1.0),
+    pairs: tuple[float, float] | None = None,
     lowest: int = 1,
 ) -> PowerCurve:
     """Power of both analyses at each size, from pooled pilot scores.
@@ -244,6 +278,7 @@ def power_curve(
         sizes: Replies per arm.
         alpha: Two-sided error rate, fraction.
         design_effect: Of the scores and of resolved or not.
+        pairs: For paired arms, what `pair_spread` gives; `sizes` are pairs then.
         lowest: Lowest score of the scale.
 
     Raises:
@@ -252,6 +287,13 @@ def power_curve(
     before, after = assumed.arms(counts, lowest=lowest)
     cut = assumed.cut - lowest
     rates = float(before[cut:].sum()), float(after[cut:].sum())
+    if pairs is not None:
+        both = [
+            paired_power(assumed.effect, *pairs, rates[1] - rates[0], n, alpha=alpha)
+            for n in sizes
+        ]
+        ordinal, binary = zip(*both, strict=True)
+        return PowerCurve(assumed, tuple(sizes), ordinal, binary)
     return PowerCurve(
         assumed,
         tuple(sizes),

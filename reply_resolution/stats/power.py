@@ -145,7 +145,8 @@ def plan(
         cut: Lowest score that counts as resolved.
         scale: Lowest and highest score.
         design_effect: Factor on the replies where users have several of them (see
-            `measure_design_effect`), 1 or more.
+            `measure_design_effect`): 1 or more; below 1 for pairs that resemble each
+            other.
         confusion: Calibration counts, rows the label, columns the judge's score. With
             it `effect` is in points of the people's scale, and the judge's errors
             cost replies; without it `effect` is in points of the judge's scale.
@@ -168,8 +169,8 @@ def plan(
             f"{len(counts)} counts for the scale {scale[0]} to {scale[1]}; give "
             f"{scale[1] - scale[0] + 1}, in order, 0 for a level nobody got."
         )
-    if not (design_effect >= 1 and math.isfinite(design_effect)):
-        raise StatisticsError(f"design_effect is {design_effect!r}; it is 1 or more.")
+    if not (design_effect > 0 and math.isfinite(design_effect)):
+        raise StatisticsError(f"design_effect is {design_effect!r}; it is above 0.")
     z_sum(power, alpha)  # refuses impossible fractions
     setting = _Setting(
         counts, assume, cut, scale[0], alpha, power, design_effect, confusion

@@ -19,9 +19,9 @@ Floats = NDArray[np.float64]
 Shares = Sequence[float] | Floats
 Assumption = Literal["shift", "cut", "noise"]
 ASSUMPTIONS: dict[str, str] = {
-    "shift": "every level shifts up a little (one odds ratio for all cuts)",
-    "cut": "replies just below the cut move just above it, nothing else moves",
-    "noise": "replies are resolved or not; levels within a class are noise",
+    "shift": "as a shift of every level",
+    "cut": "only as replies that cross the cut",
+    "noise": "as more replies resolved, with levels inside a class being noise",
 }
 
 

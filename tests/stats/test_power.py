@@ -198,7 +198,7 @@ def test_json_has_the_promised_keys():
         ({"n": 10.5}, "2 or more"),
         ({"effect": 0.3, "power": 80}, "fractions"),
         ({"effect": 0.3, "alpha": 0}, "fractions"),
-        ({"effect": 0.3, "design_effect": 0.5}, "1 or more"),
+        ({"effect": 0.3, "design_effect": 0.0}, "above 0"),
         ({"effect": 0.3, "scale": (1, 7)}, "give 7"),
     ],
 )
