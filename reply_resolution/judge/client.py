@@ -9,7 +9,6 @@ building a tree of pydantic objects for an answer of two fields.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-import importlib
 import json
 import os
 import time
@@ -19,6 +18,7 @@ from urllib.parse import urlsplit
 from reply_resolution.errors import JudgeError
 from reply_resolution.judge.dialect import Dialect, adapt
 from reply_resolution.judge.identity import JudgeIdentity, clean_endpoint
+from reply_resolution.judge.lanes import http_library, lane_client
 from reply_resolution.judge.reading import Reading, read_completion, well_formed
 
 DEFAULT_BASE_URL = "https://api.openai.com/v1"
@@ -198,14 +198,14 @@ class Client:
         self._timeout = timeout
         self._scale = scale
         self._request: dict[str, Any] = {}
-        # The HTTP library's own response type (httpx or httpx2, as openai has it)
-        # makes `post` hand the answer over unparsed.
-        library = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.split(".")[0]
-        self._response = importlib.import_module(library).Response
+        # The HTTP library's own response type makes `post` hand the answer over
+        # unparsed.
+        self._response = http_library().Response
         common: dict[str, Any] = {
             "api_key": endpoint.api_key,
             "max_retries": 0,
             "timeout": timeout,
+            "http_client": lane_client(timeout),
         }
         self._openai: openai.AsyncOpenAI = (
             openai.AsyncAzureOpenAI(

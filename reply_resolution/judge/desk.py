@@ -19,6 +19,8 @@ from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.store import CacheStore
 from reply_resolution.judge.worklist import Item, Worklist
 
+_CHUNK = 8_192
+
 
 def request_bytes(identity: JudgeIdentity) -> int:
     """UTF-8 bytes of a request beside its user message: wording, schema, parameters."""
@@ -112,8 +114,19 @@ class Desk:
 
     def _look_up(self) -> None:
         self.worklist.hash(self.judge_id)
-        keys = self.worklist.keys.drop_nulls().to_list()
-        self.found = self._cache.get_frame(keys)
+        self.found = self._fetch(self.worklist.keys.drop_nulls())
+
+    def _fetch(self, keys: pl.Series) -> pl.DataFrame:
+        """Look keys up, a chunk at a time.
+
+        What is found passes through Python objects, which for a long table would need
+        more room than the table.
+        """
+        parts = [
+            self._cache.get_frame(keys.slice(start, _CHUNK).to_list()).drop("judge_id")
+            for start in range(0, max(len(keys), 1), _CHUNK)
+        ]
+        return pl.concat(parts).unique("key")
 
     def missing_entries(self) -> np.ndarray:
         """Entries without a verdict, each key once, in judging order."""
@@ -158,7 +171,7 @@ class Desk:
 
     def reload(self, entries: set[int]) -> None:
         """Look up the entries that were judged since."""
-        have = set(self.found["key"])
-        keys = [k for e in entries if (k := self.key(e)) not in have]
-        if keys:
-            self.found = pl.concat([self.found, self._cache.get_frame(keys)])
+        keys = self.worklist.keys.gather(sorted(entries)).unique()
+        new = keys.filter(~keys.is_in(self.found["key"].implode()))
+        if len(new):
+            self.found = pl.concat([self.found, self._fetch(new)])

@@ -71,6 +71,7 @@ class Tally:
         refusal: The cap that ended the run; None if none did.
         interrupted: Whether the user stopped it.
         waited_for: Verdicts another process was getting at the same time.
+        overbilled: Whether the server billed more than a call's worst case.
     """
 
     calls: int = 0
@@ -84,6 +85,7 @@ class Tally:
     refusal: Refusal | None = None
     interrupted: bool = False
     waited_for: int = 0
+    overbilled: bool = False
 
     def add_usage(self, usage: Usage, cost: float | None) -> None:
         """Count what one call used."""
@@ -139,6 +141,7 @@ class Settings:
         timeout: Seconds for one call.
         attempts: Calls for one verdict while faults may pass.
         requests_per_minute, tokens_per_minute: Rate limits; None is none.
+        bounded: Whether a cap on tokens or USD must hold.
     """
 
     concurrency: int
@@ -147,6 +150,7 @@ class Settings:
     attempts: int = 5
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None
+    bounded: bool = False
 
 
 def utc_now() -> str:
@@ -213,7 +217,9 @@ class Engine:
             CacheError: Results could not be kept.
         """
         self._loop = asyncio.get_running_loop()
-        self._books = Bookkeeper(self._cache, self._ledger)
+        self._books = Bookkeeper(
+            self._cache, self._ledger, bounded=self._settings.bounded
+        )
         self._client = self._desk.client()
         self._usual = self._desk.dialect
         self._use(self._usual)
@@ -233,6 +239,7 @@ class Engine:
             finally:
                 await self._client.close()
         self.tally.refusal = self._books.refusal
+        self.tally.overbilled = self._books.overbilled
         for error in (self._stop_error, self._books.broken):
             if error is not None:
                 raise error

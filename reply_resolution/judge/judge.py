@@ -118,6 +118,7 @@ def judge(
         attempts=_at_least_one("attempts", attempts),
         requests_per_minute=requests_per_minute,
         tokens_per_minute=tokens_per_minute,
+        bounded=_bounded(limits),
     )
     with _opened(cache, read_only=offline is True) as store:
         job = _Job(
@@ -529,6 +530,8 @@ def _summary(
         notes.append(f"this server was asked differently: {changes}")
     if tally.waited_for:
         notes.append(f"{tally.waited_for} verdicts came from another process")
+    if tally.overbilled:
+        notes.append("the server billed more tokens than the calls allowed")
     empty = table.filter(pl.col("status_detail") == "empty").height
     if empty:
         notes.append(f"{empty} empty replies were scored 1 by rule, without a call")
@@ -576,6 +579,11 @@ def _price(endpoint: Endpoint) -> Price | None:
     if endpoint.recorded or endpoint.local:
         return None
     return price_for(endpoint.model, base_url=endpoint.base_url)
+
+
+def _bounded(limits: Limits | Sequence[Limits] | None) -> bool:
+    several = [limits] if isinstance(limits, Limits) else limits or ()
+    return any(x.max_total_tokens is not None or x.max_usd is not None for x in several)
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -24,10 +24,19 @@ class Bookkeeper:
     Attributes:
         refusal: The cap that ended the run; None if none did.
         broken: What went wrong while writing; None if nothing.
+        overbilled: Whether the server billed more than a call's worst case.
     """
 
-    def __init__(self, cache: CacheStore, ledger: Ledger) -> None:
-        """Use one cache and one ledger; call inside the loop."""
+    def __init__(self, cache: CacheStore, ledger: Ledger, *, bounded: bool) -> None:
+        """Use one cache and one ledger; call inside the loop.
+
+        Args:
+            cache: Keeps verdicts.
+            ledger: Books calls.
+            bounded: Whether a cap on tokens or USD must hold.
+        """
+        self.overbilled = False
+        self._bounded = bounded
         self.refusal: Refusal | None = None
         self.broken: BaseException | None = None
         self._cache, self._ledger = cache, ledger
@@ -142,9 +151,7 @@ class Bookkeeper:
         self.close()
 
     def commit(self) -> None:
-        """Write down what is noted: first the verdicts, then what they cost.
-
-        Killed in between, a verdict is kept and its booking stays counted in full.
+        """Write down what is noted, in one transaction: verdicts and what they cost.
 
         Raises:
             CacheError: It cannot be written.
@@ -155,12 +162,18 @@ class Bookkeeper:
         verdicts, self._verdicts = self._verdicts, []
         attempts, self._attempts = self._attempts, []
         settled, self._settled = self._settled, []
-        if verdicts:
+        if not (verdicts or attempts or settled):
+            return
+        kept_within = True
+        with self._cache.transaction():
             self._cache.put_many(verdicts)
-        if attempts:
             self._cache.add_attempts(attempts)
-        if settled and not self._ledger.settle_many(settled):
-            # The server bills more than it was allowed to: no cap can hold against
-            # it, so nothing more is asked.
-            self.refusal = self._ledger.refusal or Refusal("over", "run", True)
-            self.close()
+            if settled:
+                kept_within = self._ledger.settle_many(settled)
+        if not kept_within:
+            self.overbilled = True
+            if self._bounded and self.refusal is None:
+                # No cap can hold against a server that bills more than was asked
+                # for, so nothing more is asked.
+                self.refusal = Refusal("over", "run", True)
+                self.close()

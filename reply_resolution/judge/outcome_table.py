@@ -80,7 +80,7 @@ def verdict_table(
         orient="row",
     ).unique("key", keep="first")
     table = base.join(
-        found.rename({"judge_id": "_judge"}),
+        found,
         on="key",
         how="left",
         maintain_order="left",
