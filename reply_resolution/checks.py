@@ -390,7 +390,7 @@ def check_favour(
         "differential_bias",
         title,
         "ok" if inside else "look",
-        f"the judge favours {treatment} by {points(bias, sign=True)} points "
+        f"in favour of {treatment} {points(bias, sign=True)} points "
         f"({points_interval(low, high)}) on "
         + " + ".join(display.count(n) for n in labels.values())
         + f" labels; margin ±{points(plan.bias_margin)}: {verdict}",

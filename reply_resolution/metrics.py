@@ -61,8 +61,8 @@ class MetricEffect:
         if margin is None or self.low is None or self.high is None:
             return None
         if self.metric.better == "lower":
-            return self.high < margin
-        return self.low > -margin
+            return bool(self.high < margin)
+        return bool(self.low > -margin)
 
     def show(self, value: float | None, *, sign: bool = False) -> str:
         """A value of this metric as a reader sees it, with its unit."""
@@ -128,18 +128,17 @@ def compare_metrics(
         pair: Column that pairs rows of both arms; takes the place of `unit`.
         widen: Factor on the width of every interval (several looks).
     """
-    rows = frame.filter(pl.col("arm").is_in([control, treatment]))
     found = []
     for metric, guardrail in [
         *((m, True) for m in plan.guardrails),
         *((m, False) for m in plan.secondary),
     ]:
         empty = MetricEffect(metric, guardrail, treatment)
-        if metric.column not in rows.columns:
+        if metric.column not in frame.columns:
             found.append(replace(empty, absent=f"no column {metric.column!r}"))
             continue
         result = mean_effect(
-            rows,
+            frame,
             metric,
             control=control,
             treatment=treatment,
@@ -175,8 +174,10 @@ def mean_effect(
     Raises:
         TableError: A cell of the column is not a number (or not 0 or 1 for a rate).
     """
-    rows = frame.filter(pl.col("arm").is_in([control, treatment]))
     keys = [pair] if pair else [unit] if unit else []
+    rows = frame.select("arm", metric.column, *keys).filter(
+        pl.col("arm").is_in([control, treatment])
+    )
     data = rows.select("arm", *keys).with_columns(value=_values(rows, metric))
     known = data.filter(pl.col("value").is_not_null() & pl.col("value").is_finite())
     empty = MetricEffect(metric, False, treatment, missing=data.height - known.height)
@@ -268,7 +269,11 @@ def _rate(
             int(x1.sum()), len(x1), int(x0.sum()), len(x0), confidence=confidence
         )
     return replace(
-        result, low=rate.low, high=rate.high, pvalue=rate.pvalue, method=rate.method
+        result,
+        low=float(rate.low),
+        high=float(rate.high),
+        pvalue=float(rate.pvalue),
+        method=rate.method,
     )
 
 

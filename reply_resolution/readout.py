@@ -51,9 +51,7 @@ class Readout:
 
     def to_json(self) -> str:
         """The document as JSON text, sorted as it is read."""
-        return json.dumps(
-            self.document, ensure_ascii=False, indent=1, allow_nan=False, default=str
-        )
+        return json.dumps(self.document, ensure_ascii=False, indent=1, allow_nan=False)
 
     def answer(self) -> Html:
         """First screen: recommendation, effect, the two figures."""
@@ -188,7 +186,7 @@ def build_readout(
             found, plan=plan, levels={a: replies.of(a).tolist() for a in replies.arms}
         )
     else:
-        rows = ri.read_rows(replies, control=control, labels=labels)
+        rows = ri.read_rows(replies, control=control, labels=labels, seed=seed)
         judge = cast("Calibration | None", calibration)
         found, metrics = _assess_rows(rows, plan, judge, verdicts, look, seed)
         document = build_document(
@@ -250,10 +248,10 @@ def _assess_rows(
         )
         for t in found.treatments
     }
-    empty = rows.frame.filter(ri.is_empty(rows.frame))
+    empty = rows.frame.filter(pl.col("empty"))
     context = replace(
         context,
-        length=ri.lengths(rows, plan, seed),
+        length=ri.lengths(rows, plan),
         metrics=metrics,
         empty=ri.by_arm(empty, rows.arms),
         without_empty=ri.without_empty(rows, plan),

@@ -158,16 +158,30 @@ def _looks(document: Document, treatment: Document) -> Html:
         harm=document["plan"]["harm_limit"],
     )
     name = treatment["treatment"]
-    return html(
-        element("h3", f"How the interval narrowed ({name})"),
-        element(
-            "p",
-            "The judge’s effect on all replies up to each date (month-day, replies so "
-            "far), with a confidence sequence: these intervals hold at all dates "
-            "together, so they are wider than the one above.",
-            class_="small",
-        ),
-    ) + Html(_svg(figure, f"looks-{_anchor(name, '')}"))
+    return (
+        html(
+            element("h3", f"How the interval narrowed ({name})"),
+            element(
+                "p",
+                "The judge’s effect on all replies up to each date (month-day, replies so "
+                "far), with a confidence sequence: these intervals hold at all dates "
+                "together, so they are wider than the one above.",
+                class_="small",
+            ),
+        )
+        + Html(_svg(figure, f"looks-{_anchor(name, '')}"))
+        + display.table(
+            [
+                {
+                    "until": look["until"],
+                    "replies": display.count(look["replies"]),
+                    "points": points(look["estimate"], sign=True),
+                    "confidence sequence": points_interval(*look["ci"]),
+                }
+                for look in looks
+            ]
+        )
+    )
 
 
 def _texts(document: Document) -> Html:

@@ -14,11 +14,11 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.examples import draw_examples
 from reply_resolution.experiment_plan import ExperimentPlan
 from reply_resolution.metrics import MetricEffect
-from reply_resolution.readout_inputs import Rows, draw, scores_sha256
+from reply_resolution.readout_inputs import Rows, scores_sha256
 from reply_resolution.readout_looks import looks_over_time
 from reply_resolution.readout_segments import read_segments
 from reply_resolution.recommendation import overall
-from reply_resolution.themes import SAMPLE, find_themes
+from reply_resolution.themes import find_themes
 
 SCHEMA = "reply_resolution.readout/1"
 _ORDER = (
@@ -217,15 +217,7 @@ def _treatment(
         return plain
     plain["segments"] = read_segments(rows, plan, treatment.name, treatment.widen)
     plain["looks"] = looks_over_time(rows, plan, treatment.name)
-    few = draw(
-        rows.frame.filter(
-            pl.col("score").is_not_null()
-            & pl.col("arm").is_in([found.control, treatment.name])
-        ),
-        SAMPLE,
-        seed,
-        rows.pair or rows.unit,
-    )
+    few = rows.sample.filter(pl.col("arm").is_in([found.control, treatment.name]))
     plain["examples"] = _examples(few, treatment, found.control, rows, seed)
     plain["themes"] = _themes(few, treatment, found.control, rows, seed)
     return plain
@@ -266,11 +258,10 @@ def _examples(
         estimate=_estimate(treatment),
         paired=rows.pair is not None,
     )
-    total = int(rows.frame["score"].is_not_null().sum())
     return {
         "rule": drawn.rule,
-        "read": few.height,
-        "of": total,
+        "read": rows.sample.height,
+        "of": rows.scored,
         "moves": [{"score": s, "share": m} for s, m in drawn.moves.items()],
         "drawn": [asdict(e) for e in drawn.drawn],
     }
@@ -285,7 +276,7 @@ def _themes(
             control=control,
             treatment=treatment.name,
             seed=seed,
-            unit=None if rows.pair else rows.unit,
+            unit="user_id" if rows.unit and not rows.pair else None,
         )
     except StatisticsError:
         return None
@@ -301,7 +292,7 @@ def _themes(
         "against": [asdict(t) for t in themes.against],
         "favour": [asdict(t) for t in themes.favour],
         "reasons": themes.reasons,
-        "of": int(rows.frame["score"].is_not_null().sum()),
+        "of": rows.scored,
         "terms": themes.terms,
         "shuffles": themes.shuffles,
         "replies": [

@@ -21,9 +21,9 @@ from reply_resolution.stats.counts import ScoreCounts, count_scores
 if TYPE_CHECKING:
     from reply_resolution.calibration import Calibration
 
-#: Length is measured on at most this many replies (a seeded draw).
-LENGTH_SAMPLE = 50_000
-_TEXTS = ("request", "reply", "reason", "context", "status", "status_detail")
+#: Texts (reasons, examples, lengths) are read on at most this many replies.
+SAMPLE = 20_000
+_TEXTS = ("request", "reply", "reason", "context", "conversation")
 
 
 def checked(replies: pl.DataFrame, control: str) -> pl.DataFrame:
@@ -48,10 +48,11 @@ def checked(replies: pl.DataFrame, control: str) -> pl.DataFrame:
             f"there is no arm {control!r}; the arms are {arms or 'none'}. Name the "
             "baseline in `control`."
         )
-    frame = replies.filter(pl.col("arm").is_not_null()).with_columns(
-        pl.col("request_id").cast(pl.String), pl.col("arm").cast(pl.String)
-    )
-    for name in _TEXTS:
+    frame = replies
+    if frame["arm"].null_count():
+        frame = frame.filter(pl.col("arm").is_not_null())
+    frame = frame.with_columns(pl.col("request_id", "arm").cast(pl.String))
+    for name in (*_TEXTS[:4], "status", "status_detail"):
         if name not in frame.columns:
             frame = frame.with_columns(pl.lit(None, dtype=pl.String).alias(name))
     known = pl.when(pl.col("score").is_not_null()).then(pl.lit("scored"))
@@ -69,18 +70,26 @@ class Rows:
     """The judged replies of an experiment, read for the readout.
 
     Attributes:
-        frame: One row per reply, optional columns filled with null.
+        frame: One row per reply without its texts: what is counted. `unit` holds a
+            number per user (null where unknown), `empty` whether the reply is empty.
+        sample: Scored replies with their texts: all, or a seeded draw of whole users
+            (whole requests of a paired design) of about `SAMPLE`.
+        scored: Scored replies in all.
         control: Name of the baseline arm.
         arms: Control, then the treatments in order of first appearance.
         pair: "request_id" where requests occur in several arms, else None.
-        unit: "user_id" where users are known, else None.
+        unit: "unit" where users are known, else None.
         counts: Sufficient counts of the scores.
-        labelled: Rows with the mean of people's labels beside them; None without.
+        labelled: Rows of `frame` with the mean of people's labels beside them; None
+            without.
         people: The annotators' columns in `labelled`.
+        label_texts: Labelled, scored rows with `reply`.
         notes: What joining labels noticed.
     """
 
     frame: pl.DataFrame
+    sample: pl.DataFrame
+    scored: int
     control: str
     arms: list[str]
     pair: str | None
@@ -88,6 +97,7 @@ class Rows:
     counts: ScoreCounts
     labelled: pl.DataFrame | None
     people: list[str]
+    label_texts: pl.DataFrame | None
     notes: tuple[str, ...]
 
     @property
@@ -105,24 +115,54 @@ class Rows:
 
 
 def read_rows(
-    replies: pl.DataFrame, *, control: str, labels: pl.DataFrame | None
+    replies: pl.DataFrame, *, control: str, labels: pl.DataFrame | None, seed: int
 ) -> Rows:
-    """Find out the design of a table of judged replies, and count it.
+    """Find out the design of a table of judged replies, count it, draw its sample.
+
+    Args:
+        replies: One row per reply with its verdict.
+        control: Name of the baseline arm.
+        labels: Labels in long form, or None.
+        seed: Of the draw of texts.
 
     Raises:
         TableError: A column is missing, or there is no control arm.
     """
-    frame = checked(replies, control)
-    unit = unit_column(frame)
-    pair = "request_id" if frame["request_id"].n_unique() < frame.height else None
-    names = frame["arm"].unique(maintain_order=True).to_list()
+    whole = checked(replies, control)
+    user = unit_column(whole)
+    pair = "request_id" if whole["request_id"].n_unique() < whole.height else None
+    names = whole["arm"].unique(maintain_order=True).to_list()
     arms = [control, *(a for a in names if a != control)]
+    # Texts are left behind and users become numbers: this is what is counted.
+    left_out = [*_TEXTS, "vote", *([user] if user else [])]
+    frame = whole.select(pl.exclude(left_out)).with_columns(empty=is_empty(whole))
+    if user:
+        number = pl.col(user).cast(pl.String).cast(pl.Categorical).to_physical()
+        frame = frame.with_columns(whole.select(unit=number)["unit"])
+    unit = "unit" if user else None
     # Mixed versions are a check with a repair here, not an error.
-    counts = count_scores(
-        frame.drop("vote", strict=False), pair=pair, cluster=unit, mix_versions=True
-    )
+    counts = count_scores(frame, pair=pair, cluster=unit, mix_versions=True)
     labelled, notes, people = labelled_rows(frame, labels, unit)
-    return Rows(frame, control, arms, pair, unit, counts, labelled, people, notes)
+    label_texts = None
+    if labelled is not None:
+        key = ["request_id", "arm"]
+        label_texts = labelled.filter(
+            pl.col("label").is_not_null() & pl.col("score").is_not_null()
+        ).join(whole.select(*key, "reply"), on=key, how="left")
+    return Rows(
+        frame=frame,
+        sample=draw(whole, SAMPLE, seed, pair or user),
+        scored=int(whole["score"].is_not_null().sum()),
+        control=control,
+        arms=arms,
+        pair=pair,
+        unit=unit,
+        counts=counts,
+        labelled=labelled,
+        people=people,
+        label_texts=label_texts,
+        notes=notes,
+    )
 
 
 def unit_column(frame: pl.DataFrame) -> str | None:
@@ -227,8 +267,7 @@ def labelled_rows(
     else:
         wide = wide.drop("weight", strict=False)
     if unit is not None:
-        wide = wide.with_columns(unit=pl.col(unit))
-        wide = wide.filter(pl.col("unit").is_not_null())
+        wide = wide.filter(pl.col(unit).is_not_null())
     if wide["label"].null_count() == wide.height:
         return None, notes, []
     return wide, notes, people
@@ -315,20 +354,18 @@ def _from_calibration(
     ), ""
 
 
-def lengths(rows: Rows, plan: ExperimentPlan, seed: int) -> dict[str, LengthFinding]:
+def lengths(rows: Rows, plan: ExperimentPlan) -> dict[str, LengthFinding]:
     """What length does to each comparison; a draw of the rows where there are many."""
     from reply_resolution.stats.length import LengthBias, length_bias
     from reply_resolution.stats.length_effects import length_effect
 
-    known = rows.frame.filter(
-        pl.col("score").is_not_null() & pl.col("reply").is_not_null()
-    )
+    known = rows.sample.filter(pl.col("reply").is_not_null())
     if known.height == 0:
         return {arm: LengthFinding(why_not="no reply texts") for arm in rows.arms[1:]}
     bias: LengthBias | None = None
     why_not = "no labels of this experiment"
-    if rows.labelled is not None:
-        some = rows.labelled.filter(pl.col("label").is_not_null())
+    if rows.label_texts is not None:
+        some = rows.label_texts
         try:
             bias = length_bias(
                 some.rename({"label": "label__mean"}), label="label__mean"
@@ -341,8 +378,6 @@ def lengths(rows: Rows, plan: ExperimentPlan, seed: int) -> dict[str, LengthFind
     found = {}
     for arm in rows.arms[1:]:
         part = known.filter(pl.col("arm").is_in([rows.control, arm]))
-        if part.height > LENGTH_SAMPLE:
-            part = _draw(part, LENGTH_SAMPLE, seed, rows.pair or rows.unit)
         try:
             effect = length_effect(
                 part,
@@ -350,7 +385,7 @@ def lengths(rows: Rows, plan: ExperimentPlan, seed: int) -> dict[str, LengthFind
                 control=rows.control,
                 treatment=arm,
                 pair=rows.pair,
-                cluster=None if rows.pair else rows.unit,
+                cluster=None if rows.pair or not rows.unit else "user_id",
                 confidence=1 - plan.alpha / (len(rows.arms) - 1),
             )
         except (StatisticsError, TableError) as error:
@@ -415,33 +450,29 @@ def wording_of(frame: pl.DataFrame, cache: str = "") -> str:
 
 
 def draw(frame: pl.DataFrame, size: int, seed: int, unit: str | None) -> pl.DataFrame:
-    """A seeded draw of about `size` rows; whole units where there are units."""
-    if frame.height <= size:
-        return frame
-    return _draw(frame, size, seed, unit)
-
-
-def _draw(frame: pl.DataFrame, size: int, seed: int, unit: str | None) -> pl.DataFrame:
+    """Scored rows: all, or a seeded draw of about `size`, whole units together."""
+    known = frame["score"].is_not_null()
+    total = int(known.sum())
+    if total <= size:
+        return frame.filter(known)
     column = unit or "request_id"
     # Sorted first: the draw must not depend on the order of the rows.
-    units = frame.select(column).drop_nulls().unique().sort(column)
-    share = size / frame.height
-    chosen = units.sample(max(2, int(units.height * share)), seed=seed)
-    return frame.join(chosen, on=column, how="semi")
+    units = frame.select(column).filter(known).drop_nulls().unique().sort(column)
+    chosen = units.sample(max(2, int(units.height * size / total)), seed=seed)
+    return frame.filter(known & frame[column].is_in(chosen[column].implode()))
 
 
 def without_empty(
     rows: Rows, plan: ExperimentPlan
 ) -> Mapping[str, tuple[float, float, float]]:
     """Treatment -> (difference, low, high) without the empty replies."""
-    gone = is_empty(rows.frame)
-    if not gone.any():
+    if not rows.frame["empty"].any():
         return {}
     from reply_resolution.stats.compare import compare
 
     try:
         found = compare(
-            rows.frame.filter(~gone).drop("vote", strict=False),
+            rows.frame.filter(~pl.col("empty")),
             control=rows.control,
             pair=rows.pair,
             cluster=rows.unit,

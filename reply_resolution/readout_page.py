@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 from reply_resolution import display
 from reply_resolution.display import Html, element, html
 from reply_resolution.plots import Figure
-from reply_resolution.recommendation import JUDGE_ALONE, points, points_interval
+from reply_resolution.recommendation import JUDGE_ALONE, level, points, points_interval
 
 Document = dict[str, Any]
 
@@ -60,15 +60,10 @@ def _sure(effect: Document, *, short: bool = False) -> str:
     """Interval and p-value of an effect, in words."""
     text = points_interval(*effect["ci"])
     if not short:
-        level = display.percent(effect["confidence"], _digits(effect["confidence"]))
-        text = f"{level} interval {text}"
+        text = f"{level(effect['confidence'])} interval {text}"
     if effect["pvalue"] is not None:
         text += f", p {display.pvalue(effect['pvalue'])}"
     return text
-
-
-def _digits(confidence: float) -> int:
-    return 0 if round(confidence, 2) == round(confidence, 6) else 1
 
 
 def _effect_lines(document: Document, treatment: Document) -> list[ET.Element]:
@@ -142,7 +137,7 @@ def _effect_table(document: Document) -> Html:
         rows,
         headers={
             "points": "points",
-            "interval": f"{display.percent(confidence, _digits(confidence))} interval",
+            "interval": f"{level(confidence)} interval",
             "wins": "wins (50% is even)",
             "resolved": "resolved (4 or 5)",
         },

@@ -32,7 +32,11 @@ def read_segments(
     from reply_resolution.stats.multiplicity import adjust
 
     found: list[dict[str, Any]] = []
-    both = rows.frame.filter(pl.col("arm").is_in([rows.control, treatment]))
+    keep = {"request_id", "arm", "score", "status", *plan.segments}
+    keep |= {rows.unit} if rows.unit else set()
+    both = rows.frame.select(c for c in rows.frame.columns if c in keep).filter(
+        pl.col("arm").is_in([rows.control, treatment])
+    )
     for column in plan.segments:
         if column not in both.columns:
             found.append({"column": column, "value": "", "absent": "no such column"})
@@ -62,7 +66,7 @@ def read_segments(
                 continue
             try:
                 result = compare(
-                    part.drop("vote", strict=False),
+                    part,
                     control=rows.control,
                     pair=rows.pair,
                     cluster=rows.unit,

@@ -136,6 +136,16 @@ def points_interval(low: float, high: float) -> str:
     return f"{points(low, sign=True)} to {points(high, sign=True)}"
 
 
+def level(confidence: float) -> str:
+    """A confidence level as percent, with a decimal where it needs one.
+
+    >>> level(0.95), level(0.975)
+    ('95%', '97.5%')
+    """
+    whole = abs(100 * confidence - round(100 * confidence)) < 1e-6
+    return display.percent(confidence, 0 if whole else 1)
+
+
 def decide(evidence: Evidence, plan: ExperimentPlan) -> Rule:
     """The first of the six rules that applies.
 
@@ -185,9 +195,7 @@ def recommend(evidence: Evidence, plan: ExperimentPlan) -> Recommendation:
             " ".join(dict.fromkeys(stop.repair for stop in evidence.stops)),
         )
     low, high = _bounds(evidence)
-    size = (
-        f"{display.percent(evidence.confidence)} interval {points_interval(low, high)}"
-    )
+    size = f"{level(evidence.confidence)} interval {points_interval(low, high)}"
     gain, harm = points(plan.worthwhile_gain), points(plan.harm_limit)
     estimate = evidence.estimate or 0.0
     caveat = _caveat(evidence, rule)
@@ -234,7 +242,7 @@ def recommend(evidence: Evidence, plan: ExperimentPlan) -> Recommendation:
     else:
         sentence = (
             f"Which arm resolves more is not settled: the data fit anything "
-            f"{_span(low, high)} for {a} ({display.percent(evidence.confidence)} "
+            f"{_span(low, high)} for {a} ({level(evidence.confidence)} "
             "interval)."
         )
         if low > 0 or high < 0:

@@ -15,8 +15,6 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError
 
-#: Reasons are read for at most this many replies, drawn by hash (said on the page).
-SAMPLE = 20_000
 #: A term in fewer replies than this is an anecdote.
 _LEAST = 6
 _LONGEST = 3
@@ -84,7 +82,6 @@ class Themes:
             contribution first.
         favour: Themes that go along with a higher score of the treatment.
         reasons: Reasons read, both arms.
-        available: Reasons there were; more than `reasons` where a sample was read.
         terms: Terms that occurred often enough to be compared.
         shuffles: Shuffled assignments behind `Theme.pvalue`.
     """
@@ -92,7 +89,6 @@ class Themes:
     against: tuple[Theme, ...]
     favour: tuple[Theme, ...]
     reasons: int
-    available: int
     terms: int
     shuffles: int
 
@@ -138,7 +134,7 @@ def find_themes(
             ignored; so are rows without a reason.
         control: Name of the baseline arm.
         treatment: Name of the arm compared with it.
-        seed: Of the sample (by hash of the ids) and of the shuffles.
+        seed: Of the order in which replies are named, and of the shuffles.
         unit: Column of what was randomised (a user); rows where None. For pairs, a
             request that occurs in both arms, the two sides are swapped.
         limit: Most themes for each direction.
@@ -152,10 +148,6 @@ def find_themes(
         & (pl.col("reason").str.strip_chars() != "")
         & pl.col("score").is_not_null()
     )
-    available = rows.height
-    if available > SAMPLE:
-        # A seeded draw first: hashing two million ids would take longer than reading.
-        rows = rows.sort("request_id", "arm").sample(SAMPLE, seed=seed)
     rows = draw_order(rows, seed)
     treated = (rows["arm"] == treatment).to_numpy()
     if not 0 < int(treated.sum()) < len(treated):
@@ -167,7 +159,7 @@ def find_themes(
     found = _occurrences(rows["reason"].to_list(), topics)
     terms = sorted(t for t, where in found.items() if len(where) >= _LEAST)
     if not terms:
-        return Themes((), (), rows.height, available, 0, 0)
+        return Themes((), (), rows.height, 0, 0)
     from scipy import sparse
 
     matrix = sparse.csr_matrix(
@@ -221,7 +213,6 @@ def find_themes(
         tuple(themes[False]),
         tuple(themes[True]),
         rows.height,
-        available,
         len(terms),
         _SHUFFLES,
     )

@@ -224,22 +224,22 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fast")
 @pytest.mark.parametrize("name", ["none", "harm", "inflated_labels", "missing"])
 def test_wrong_ships_are_rare(name: str) -> None:
-    """Of 40 experiments without a gain at most 4 are shipped (1 in 600 by chance)."""
-    rules = Counter(outcome(name, k)[0] for k in range(40))
-    assert rules["ship"] <= 4, rules
+    """Of 20 experiments without a gain at most 3 are shipped (1 in 600 by chance)."""
+    rules = Counter(outcome(name, k)[0] for k in range(20))
+    assert rules["ship"] <= 3, rules
 
 
 @pytest.mark.usefixtures("fast")
 def test_a_worthwhile_gain_is_mostly_shipped() -> None:
-    """Of 20 experiments with a gain of 0.4 points at least 15 are shipped."""
-    rules = Counter(outcome("worthwhile", k)[0] for k in range(20))
-    assert rules["ship"] >= 15, rules
+    """Of 10 experiments with a gain of 0.4 points at least 8 are shipped."""
+    rules = Counter(outcome("worthwhile", k)[0] for k in range(10))
+    assert rules["ship"] >= 8, rules
 
 
 @pytest.mark.usefixtures("fast")
 def test_a_page_without_labels_names_the_judge_alone() -> None:
     """Where nobody could check the judge for favour, every page says so."""
-    found = [outcome("inflated_alone", k) for k in range(15)]
+    found = [outcome("inflated_alone", k) for k in range(8)]
     assert all(alone for _, alone in found)
     assert "do_not_read" not in {rule for rule, _ in found}
 
