@@ -3,28 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from reply_resolution.collapse_planning import (
+    Needed,
+    each_label,
+    people_scale,
+    planning,
+)
 from reply_resolution.errors import ParameterError, StatisticsError
 from reply_resolution.stats.binary import RateDifference, rate_difference
-from reply_resolution.stats.collapse import EQUAL_POWER, Collapse, collapse
-from reply_resolution.stats.collapse_parts import (
-    Assumed,
-    PowerCurve,
-    pair_spread,
-    power_curve,
-    rates_at_cut,
-)
+from reply_resolution.stats.collapse import Collapse, collapse
+from reply_resolution.stats.collapse_parts import PowerCurve, rates_at_cut
 from reply_resolution.stats.corrected_rates import (
     CorrectedRateDifference,
     JudgeErrors,
     corrected_rate_difference,
 )
-from reply_resolution.stats.counts import ScoreCounts, count_scores, joint_table
+from reply_resolution.stats.counts import ScoreCounts, count_scores
 from reply_resolution.stats.cuts import (
     CutAgreement,
     CutChoice,
@@ -32,32 +31,11 @@ from reply_resolution.stats.cuts import (
     cut_agreement,
 )
 from reply_resolution.stats.integrity import MissingScores, missing_score_test
-from reply_resolution.stats.power import AnalysisPlan, plan
+from reply_resolution.stats.power import AnalysisPlan
 from reply_resolution.stats.power_assumptions import ASSUMPTIONS, Assumption
 
 if TYPE_CHECKING:
     from reply_resolution.inputs import Inputs
-
-_ALL: tuple[Assumption, ...] = ("shift", "cut", "noise")
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """Replies needed under one assumption.
-
-    Attributes:
-        assume: How the levels move.
-        ordinal: The plan of the ordinal analysis; None where the effect has no room.
-        binary: The plan of the binary analysis; likewise.
-        advice: "ordinal" or "binary" at the present traffic; None likewise.
-        why_not: Why there is no plan; "" where there is one.
-    """
-
-    assume: Assumption
-    ordinal: AnalysisPlan | None
-    binary: AnalysisPlan | None
-    advice: str | None
-    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +52,8 @@ class CollapseCheck:
         weekly: Scored replies a week, both arms together; None where unknown.
         curves: Power against replies, for each assumption that has room.
         needed: Replies needed for the effect, for each assumption.
+        on_people_scale: Both plans if the effect is meant in points of people's scale,
+            so that the judge's errors cost replies; None without labels.
         cuts: Judge against people at each cut, both cut alike; empty without labels.
         choice: The judge's cut that means resolved to people; None without labels.
         rows: The binary comparison with replies as units (for comparison).
@@ -98,6 +78,7 @@ class CollapseCheck:
     weekly: float | None
     curves: tuple[PowerCurve, ...]
     needed: tuple[Needed, ...]
+    on_people_scale: tuple[AnalysisPlan, AnalysisPlan] | None
     cuts: tuple[CutAgreement, ...]
     choice: CutChoice | None
     rows: RateDifference | None
@@ -129,6 +110,7 @@ class CollapseCheck:
             "weekly_replies": self.weekly,
             "curves": [asdict(c) for c in self.curves],
             "needed": [asdict(n) for n in self.needed],
+            "on_people_scale": [asdict(p) for p in self.on_people_scale or ()],
             "cuts": [asdict(c) for c in self.cuts],
             "cut_choice": self.choice.reason if self.choice else None,
             "replies_as_units": asdict(self.rows) if self.rows else None,
@@ -221,7 +203,7 @@ def check_collapse(
     resolved = tuple(_resolved(counts, name, cut) for name in arms)
     errors = _errors(labelled, cut)
     units = _units(frame, counts, pair, cluster, arms)
-    curves, needed = _planning(counts, result, units if pair else None, power)
+    curves, needed = planning(counts, result, units if pair else None, power)
     return CollapseCheck(
         result=result,
         planned=planned,
@@ -232,6 +214,7 @@ def check_collapse(
         weekly=weekly or _weekly(frame, sum(result.pooled)),
         curves=curves,
         needed=needed,
+        on_people_scale=people_scale(data, result, power),
         cuts=_cut_rows(labelled),
         choice=choice,
         rows=None if pair else rate_difference(*resolved[1], *resolved[0]),
@@ -248,21 +231,11 @@ def check_collapse(
 
 
 def _labelled(data: "Inputs") -> pl.DataFrame:
-    """Scored replies with the mean of their labels (hidden repeats left out)."""
-    empty = pl.DataFrame(
-        schema={"arm": pl.String, "score": pl.Int8, "label": pl.Float64}
-    )
-    if not data.labels.height:
-        return empty
-    first = data.labels.filter(pl.col("repeat").fill_null(0) == 0)
-    keys = ["request_id"]
-    if "arm" in data.replies.columns and first["arm"].null_count() < first.height:
-        keys.append("arm")
-    means = first.group_by(keys).agg(pl.col("label").mean()).drop_nulls("label")
+    """Scored replies with the mean of their labels."""
     return (
-        data.replies.join(means, on=keys, how="inner")
-        .drop_nulls("score")
-        .select("arm", "score", "label")
+        each_label(data)
+        .group_by("request_id", "arm", maintain_order=True)
+        .agg(pl.col("score").first(), pl.col("label").mean())
     )
 
 
@@ -335,63 +308,6 @@ def _errors(labelled: pl.DataFrame, cut: int, meaning: int = 4) -> JudgeErrors |
         return None
 
 
-def _planning(
-    counts: ScoreCounts, result: Collapse, n_pairs: int | None, power: float
-) -> tuple[tuple[PowerCurve, ...], tuple[Needed, ...]]:
-    n = n_pairs or min(result.n_control, result.n_treatment)
-    sizes = _sizes(n)
-    spread = None
-    if n_pairs:
-        places = [counts.arms.index(a) for a in (result.control, result.treatment)]
-        table = joint_table(counts, places[0], places[1])
-        spread = pair_spread(table, counts.levels >= result.cut)
-    curves, needed = [], []
-    for assume in _ALL:
-        assumed = Assumed(result.effect, assume, result.cut)
-        try:
-            curve = power_curve(
-                result.pooled,
-                assumed,
-                sizes,
-                design_effect=result.design_effect,
-                pairs=spread,
-            )
-            ordinal, binary = (
-                plan(
-                    result.pooled,
-                    effect=result.effect,
-                    power=power,
-                    assume=assume,
-                    cut=result.cut,
-                    design_effect=deff,
-                )
-                for deff in result.design_effect
-            )
-        except StatisticsError as reason:
-            needed.append(Needed(assume, None, None, None, str(reason)))
-            continue
-        at = sizes.index(n)
-        better = curve.binary[at] > curve.ordinal[at] + EQUAL_POWER
-        curves.append(curve)
-        needed.append(
-            Needed(
-                assume,
-                ordinal.ordinal,
-                binary.binary,
-                "binary" if better else "ordinal",
-            )
-        )
-    return tuple(curves), tuple(needed)
-
-
-def _sizes(n: int) -> tuple[int, ...]:
-    """About twenty sizes from 20 (or fewer) to 2,000 (or 4 n), evenly in logs."""
-    low, high = min(20, n), max(2000, 4 * n)
-    steps = 20
-    grid = {round(low * (high / low) ** (k / steps)) for k in range(steps + 1)}
-    return tuple(sorted(grid | {n}))
-
-
 def _corrected(
     labelled: pl.DataFrame,
     resolved: tuple[tuple[int, int], ...],
@@ -451,10 +367,3 @@ def users_difference(check: CollapseCheck) -> RateDifference:
         check.result.cut,
         0.95,
     )
-
-
-def weeks(replies_per_arm: int | None, weekly: float | None) -> int | None:
-    """Whole weeks until both arms have so many replies; None where unknown."""
-    if replies_per_arm is None or not weekly:
-        return None
-    return math.ceil(2 * replies_per_arm / weekly)

@@ -1,14 +1,9 @@
 """Notebook 3 as a page: its sentences, tables and figures, in reading order."""
 
-from collections.abc import Iterable
 from xml.etree.ElementTree import Element
 
-from reply_resolution import __version__
-from reply_resolution.collapse_check import (
-    CollapseCheck,
-    users_difference,
-    weeks,
-)
+from reply_resolution.collapse_check import CollapseCheck, users_difference
+from reply_resolution.collapse_planning import weeks
 from reply_resolution.display import (
     Html,
     count,
@@ -18,7 +13,6 @@ from reply_resolution.display import (
     number,
     percent,
     pvalue,
-    status,
     table,
 )
 from reply_resolution.plots import Figure
@@ -27,15 +21,23 @@ from reply_resolution.stats.binary import RateDifference
 from reply_resolution.stats.collapse import Analysis
 from reply_resolution.stats.power import AnalysisPlan
 
-_ASSUME = {
+#: How the assumptions are named in a sentence.
+ASSUME = {
     "shift": "every level shifts a little",
     "cut": "replies only cross the cut",
     "noise": "levels are noise within a class",
 }
-_UNITS = {
+#: What was randomised, in words.
+UNITS = {
     "users": "users are the units: a user's replies all went to one arm",
     "replies": "replies are the units: the table names no users",
     "pairs": "pairs are the units: both arms answered the same requests",
+}
+_METHODS = {
+    "miettinen-nurminen": "Miettinen-Nurminen",
+    "tango": "Tango",
+    "boschloo": "Boschloo",
+    "mcnemar": "exact McNemar",
 }
 _OTHER = {"ordinal": "binary", "binary": "ordinal"}
 
@@ -55,15 +57,9 @@ def answer(check: CollapseCheck) -> Html:
         head = "Stay ordinal: it makes no difference."
     else:
         head = "Stay ordinal."
-    advice = {n.advice for n in check.needed if n.advice}
-    hinge = (
-        "The other two assumptions lead to the same advice."
-        if len(advice) == 1 and len(check.curves) == 3
-        else "This hangs on the assumption: see below what the others would advise."
-    )
     nodes = [
         element("p", element("strong", head)),
-        element("p", f"{result.reason} {hinge}"),
+        element("p", " ".join([result.reason, _cost(check), _hinge(check)])),
         element("p", planned_sentence(check)),
     ]
     if check.planned != result.recommended:
@@ -75,6 +71,31 @@ def answer(check: CollapseCheck) -> Html:
             )
         )
     return html(*nodes)
+
+
+def _cost(check: CollapseCheck) -> str:
+    """What both analyses need, in replies and weeks."""
+    need = next(n for n in check.needed if n.assume == check.result.assume)
+    if need.ordinal is None or need.binary is None:
+        return ""
+    return (
+        f"For a chance of 80%, counted in {per_arm(check).lower()}, the ordinal "
+        f"analysis needs {_replies(need.ordinal, check.weekly)}, the binary one "
+        f"{_replies(need.binary, check.weekly)}."
+    )
+
+
+def _hinge(check: CollapseCheck) -> str:
+    """Whether the other assumptions would lead elsewhere."""
+    others = [n for n in check.needed if n.assume != check.result.assume]
+    against = [n for n in others if n.advice and n.advice != check.result.recommended]
+    if not against:
+        return "No other assumption leads to different advice."
+    named = " or ".join(f"if {ASSUME[n.assume]}" for n in against)
+    return (
+        f"This hangs on the assumption: {named}, the {against[0].advice} analysis "
+        "would find it more often."
+    )
 
 
 def planned_sentence(check: CollapseCheck) -> str:
@@ -117,7 +138,7 @@ def have_table(check: CollapseCheck) -> Html:
     high = sum(r.pooled[r.cut - check.counts.scale[0] :])
     rows = [
         ("Scored replies per arm", f"{count(r.n_control)} and {count(r.n_treatment)}"),
-        ("Unit", f"{_UNITS[check.unit]} ({count(check.units)})"),
+        ("Unit", f"{UNITS[check.unit]} ({count(check.units)})"),
         (
             "Replies a week, both arms",
             "not known (no created_at)"
@@ -194,12 +215,12 @@ def needed_table(check: CollapseCheck) -> Html:
     rows: list[dict[str, str | None]] = []
     for need in check.needed:
         if need.ordinal is None or need.binary is None:
-            rows.append({"a": _ASSUME[need.assume], "o": need.why_not})
+            rows.append({"a": ASSUME[need.assume], "o": need.why_not})
             continue
         a, b = need.ordinal.n_per_arm, need.binary.n_per_arm
         rows.append(
             {
-                "a": _ASSUME[need.assume]
+                "a": ASSUME[need.assume]
                 + (" (assumed)" if need.assume == check.result.assume else ""),
                 "o": _replies(need.ordinal, check.weekly),
                 "b": _replies(need.binary, check.weekly),
@@ -216,13 +237,14 @@ def needed_table(check: CollapseCheck) -> Html:
             "r": "Binary / ordinal",
             "w": "Better at your traffic",
         },
-        caption=f"{_per_arm(check)} for an 80% chance to find "
+        caption=f"{per_arm(check)} for an 80% chance to find "
         f"{number(check.result.effect)} points "
         f"({number(100 * check.result.effect, 0)} replies in 100 moved up one level).",
     )
 
 
-def _per_arm(check: CollapseCheck) -> str:
+def per_arm(check: CollapseCheck) -> str:
+    """What is counted: replies per arm, or pairs."""
     return "Pairs" if check.unit == "pairs" else "Replies per arm"
 
 
@@ -232,6 +254,23 @@ def _replies(one: AnalysisPlan, weekly: float | None) -> str:
     time = weeks(one.n_per_arm, weekly)
     unit = "week" if time == 1 else "weeks"
     return count(one.n_per_arm) + (f" ({count(time)} {unit})" if time else "")
+
+
+def people_scale_words(check: CollapseCheck) -> Html:
+    """What the judge's errors add to the need, if people's points are meant."""
+    if check.on_people_scale is None:
+        return says(
+            "The effect is in points of the judge's scale. What its errors add for an "
+            "effect on people's scale is not measured: no reply has a label."
+        )
+    ordinal, binary = check.on_people_scale
+    return says(
+        "The effect is in points of the judge's scale. If "
+        f"{number(check.result.effect)} points on people's scale are meant, the "
+        "judge's errors, as the labelled replies show them, change the need to "
+        f"{_replies(ordinal, check.weekly)} for the ordinal analysis and "
+        f"{_replies(binary, check.weekly)} for the binary one."
+    )
 
 
 def cut_words(check: CollapseCheck) -> Html:
@@ -252,7 +291,7 @@ def cut_words(check: CollapseCheck) -> Html:
 def binary_table(check: CollapseCheck) -> Html:
     """The binary analysis: the design's own, and what other choices would say."""
     own = users_difference(check)
-    rows = [_rate_row(f"{check.unit} as units (the design)", own)]
+    rows = [_rate_row(f"{check.unit} as units, the design", own)]
     if check.rows is not None and check.unit != "replies":
         rows.append(_rate_row("replies as if independent", check.rows))
     (x0, n0), (x1, n1) = check.resolved
@@ -286,9 +325,10 @@ def binary_table(check: CollapseCheck) -> Html:
 
 
 def _rate_row(name: str, d: RateDifference) -> dict[str, str | None]:
-    method = f"{d.method.split(',')[0]}, {d.pvalue_method.split(',')[0]}"
+    methods = (d.method.split(",")[0], d.pvalue_method.split(",")[0])
+    said = " interval, ".join(_METHODS.get(m, m) for m in methods)
     return {
-        "a": f"{name} ({method})",
+        "a": f"{name} ({said} test)",
         "d": _points(d.estimate),
         "ci": interval(100 * d.low, 100 * d.high, 1, sign=True),
         "p": pvalue(d.pvalue),
@@ -316,117 +356,6 @@ def side_words(check: CollapseCheck) -> Html:
             "which choosing afterwards would be cheating."
         )
     return says(words)
-
-
-def checks_table(check: CollapseCheck) -> Html:
-    """Ways in which this page itself could mislead."""
-    r = check.result
-    advice = {n.advice for n in check.needed if n.advice}
-    small = min(r.n_control, r.n_treatment) < 20
-    rows = [
-        (
-            "Cut chosen before the arms were compared",
-            "look" if check.cut_by == "looking" else "ok",
-            {
-                "rubric": "fixed by the rubric",
-                "labels": "chosen on labels, arms pooled",
-                "looking": "chosen after looking; paid for in the p-value",
-            }[check.cut_by],
-        ),
-        (
-            "Advice does not hang on the assumption",
-            "ok" if len(advice) == 1 and len(check.curves) == 3 else "look",
-            "; ".join(
-                f"{_ASSUME[n.assume]}: {n.advice or 'no room for the effect'}"
-                for n in check.needed
-            ),
-        ),
-        (
-            "Users are the units",
-            "ok" if check.unit != "replies" else "look",
-            _UNITS[check.unit],
-        ),
-        _error_row(check),
-        _missing_row(check),
-        (
-            "Enough replies for the intervals",
-            "look" if small else "ok",
-            f"{count(min(r.n_control, r.n_treatment))} in the smaller arm, at least 20 "
-            "needed",
-        ),
-        (
-            "One analysis decides",
-            "ok",
-            f"{check.planned}, named before the data; the other is shown, not chosen "
-            "from",
-        ),
-    ]
-    rows += [("Said by the computation", "look", w) for w in r.warnings]
-    return table(
-        [
-            {"check": a, "status": element("span", status(b), class_=b), "detail": c}
-            for a, b, c in rows
-        ],
-        headers={"check": "Check", "status": "Status", "detail": "What was found"},
-    )
-
-
-def _error_row(check: CollapseCheck) -> tuple[str, str, str]:
-    name = "Judge's errors at the cut known"
-    if check.errors is None:
-        return name, "none", "no labels of both kinds; the size may be understated"
-    e = check.errors
-    return (
-        name,
-        "ok" if e.skill > 0.6 else "look",
-        f"TPR {percent(e.true_positive_rate)}, TNR {percent(e.true_negative_rate)}: "
-        f"the judge's difference is about {percent(e.skill)} of the true one",
-    )
-
-
-def _missing_row(check: CollapseCheck) -> tuple[str, str, str]:
-    name = "Scores missing alike in both arms"
-    if check.missing is None:
-        return name, "none", "no verdict statuses in the table"
-    m = check.missing
-    shares = ", ".join(f"{a} {percent(s, 1)}" for a, s in m.shares.items())
-    return name, "stop" if m.differs else "ok", f"{shares} (p = {pvalue(m.pvalue)})"
-
-
-def next_steps(check: CollapseCheck) -> Html:
-    """What to do, by the advice."""
-    r = check.result
-    need = next(n for n in check.needed if n.assume == r.assume)
-    steps = []
-    best = need.ordinal if r.recommended == "ordinal" else need.binary
-    if best is not None and best.n_per_arm and best.n_per_arm > check.n:
-        steps.append(
-            f"For {number(r.effect)} points the {r.recommended} analysis needs "
-            f"{count(best.n_per_arm)} {_per_arm(check).lower()}; you have "
-            f"{count(check.n)}. Collect {count(best.n_per_arm - check.n)} more, or "
-            "accept that only larger effects can be found."
-        )
-    steps.append(
-        f"Write the {r.recommended} analysis and the cut {r.cut} into the plan of the "
-        "next experiment before it starts."
-        if check.planned != r.recommended
-        else f"Keep the {r.recommended} analysis in the plan; do not switch after the "
-        "data are seen."
-    )
-    if check.errors is None:
-        steps.append("Label some replies of both arms (01_calibrate_judge).")
-    steps.append("Read the decision in 04_experiment_readout; this page makes none.")
-    return html(element("ul", *(element("li", s) for s in steps)))
-
-
-def provenance(check: CollapseCheck, written: Iterable[str] = ()) -> Html:
-    """Files, seed, versions, what reading noticed."""
-    lines = [f"{name}: sha256 {digest[:12]}" for name, digest in check.sources.items()]
-    lines += [f"seed {check.seed}; reply_resolution {__version__}"]
-    lines += [f"written: {name}" for name in written]
-    lines += list(check.notes)
-    items = (element("li", line) for line in lines)
-    return html(element("ul", *items, class_="provenance"))
 
 
 def read_words(check: CollapseCheck) -> Html:

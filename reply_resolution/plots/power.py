@@ -52,16 +52,23 @@ def power_curves(
                     curve.sizes, powers, color=color, ls=dash, lw=1.8, label=name
                 )
                 panel.plot([n], [powers[at]], color=color, marker=mark, ms=5)
-            both = sorted((curve.ordinal[at], curve.binary[at]))
-            apart = both[1] - both[0] > 0.09  # closer labels would overprint
+            upper = max(curve.ordinal[at], curve.binary[at])
             for name, powers, color, _, _ in lines:
-                lower = powers[at] == both[0] and name != "ordinal"
-                shift = 0 if apart else (-7 if lower else 7)
+                # The curves rise, so above-left of the upper and below-right of the
+                # lower one there is room.
+                above = powers[at] == upper and (
+                    name == "ordinal" or curve.ordinal[at] < upper
+                )
                 panel.annotate(
                     f"{powers[at]:.0%}",
                     (n, powers[at]),
-                    (6, shift),
+                    (-6, 5)
+                    if above and upper < 0.93
+                    else (-6, -7)
+                    if above
+                    else (6, -7),
                     textcoords="offset points",
+                    ha="right" if above else "left",
                     va="center",
                     fontsize=8.5,
                     color=color,

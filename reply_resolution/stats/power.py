@@ -82,7 +82,7 @@ class Plan:
         cut: Lowest score that counts as resolved.
         ordinal: The plan of the ordinal analysis.
         binary: The plan of the binary analysis, for the same question.
-        design_effect: Factor on the replies for users with several of them.
+        design_effect: Factor on the replies, of the scores and of resolved or not.
         warnings: What a reader should know, in sentences.
     """
 
@@ -96,7 +96,7 @@ class Plan:
     cut: int
     ordinal: AnalysisPlan
     binary: AnalysisPlan
-    design_effect: float
+    design_effect: tuple[float, float]
     warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Plan:
             "per_100_moved": self.per_100_moved,
             "assume": self.assume,
             "cut": self.cut,
-            "design_effect": self.design_effect,
+            "design_effect": list(self.design_effect),
             "ordinal": self.ordinal.to_dict(),
             "binary": self.binary.to_dict(),
             "warnings": list(self.warnings),
@@ -127,7 +127,7 @@ def plan(
     assume: Assumption = "shift",
     cut: int = 4,
     scale: tuple[int, int] = (1, 5),
-    design_effect: float = 1.0,
+    design_effect: float | tuple[float, float] = 1.0,
     confusion: Sequence[Sequence[int]] | None = None,
 ) -> Plan:
     """Replies needed per arm for an effect, or the effect that `n` replies can show.
@@ -146,7 +146,7 @@ def plan(
         scale: Lowest and highest score.
         design_effect: Factor on the replies where users have several of them (see
             `measure_design_effect`): 1 or more; below 1 for pairs that resemble each
-            other.
+            other. One number, or one for the scores and one for resolved or not.
         confusion: Calibration counts, rows the label, columns the judge's score. With
             it `effect` is in points of the people's scale, and the judge's errors
             cost replies; without it `effect` is in points of the judge's scale.
@@ -169,12 +169,11 @@ def plan(
             f"{len(counts)} counts for the scale {scale[0]} to {scale[1]}; give "
             f"{scale[1] - scale[0] + 1}, in order, 0 for a level nobody got."
         )
-    if not (design_effect > 0 and math.isfinite(design_effect)):
+    deff = design_effect if isinstance(design_effect, tuple) else (design_effect,) * 2
+    if not all(d > 0 and math.isfinite(d) for d in deff):
         raise StatisticsError(f"design_effect is {design_effect!r}; it is above 0.")
     z_sum(power, alpha)  # refuses impossible fractions
-    setting = _Setting(
-        counts, assume, cut, scale[0], alpha, power, design_effect, confusion
-    )
+    setting = _Setting(counts, assume, cut, scale[0], alpha, power, deff, confusion)
     if effect is not None:
         if effect == 0 or not math.isfinite(effect):
             raise StatisticsError(
@@ -199,7 +198,7 @@ def plan(
         cut=cut,
         ordinal=ordinal,
         binary=binary,
-        design_effect=design_effect,
+        design_effect=deff,
         warnings=_plan_notes(ordinal, binary),
     )
 
@@ -230,7 +229,7 @@ class _Setting:
     lowest: int
     alpha: float
     power: float
-    design_effect: float
+    design_effect: tuple[float, float]
     confusion: Sequence[Sequence[int]] | None
 
     def arms(self, effect: float) -> tuple[Floats, Floats]:
@@ -261,14 +260,14 @@ class _Setting:
                 self.resolved(treatment),
                 n,
                 alpha=self.alpha,
-                design_effect=self.design_effect,
+                design_effect=self.design_effect[1],
             )
         return ordinal_power(
             control,
             treatment,
             n,
             alpha=self.alpha,
-            design_effect=self.design_effect,
+            design_effect=self.design_effect[0],
             lowest=self.lowest,
         )
 
