@@ -280,6 +280,7 @@ def _adjust(
         return effects
     plain = counts.design == "independent" and len(counts.strata) == 1
     single = [e.pvalue for e in effects]
+    name, adjusted = "holm", list(adjust(single, "holm"))
     if adjustment == "max-t" and plain:
         name = "max-t"
         order = [control, *(e.treatment for e in effects)]
@@ -289,9 +290,11 @@ def _adjust(
             seed=request.seed,
             resamples=request.resamples,
         )
-        adjusted = [max(p, q) for p, q in zip(single, drawn, strict=True)]
-    else:
-        name, adjusted = "holm", list(adjust(single, "holm"))
+        # Holm's is an upper bound of max-T's, and exact where draws have a floor.
+        adjusted = [
+            min(holm, max(p, q))
+            for holm, p, q in zip(adjusted, single, drawn, strict=True)
+        ]
     return [
         replace(e, pvalue_adjusted=p, adjustment=name)
         for e, p in zip(effects, adjusted, strict=True)
