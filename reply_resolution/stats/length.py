@@ -211,7 +211,7 @@ def length_bias(
         )
     score, people = data["judge"].to_numpy(), data["label"].to_numpy()
     doublings = np.log2(data["length"].to_numpy())
-    groups = data["cluster"].to_numpy() if cluster else None
+    groups = data["cluster"].rank("dense").to_numpy() if cluster else None
     result = _Slope(score, people, doublings, groups, confidence, standardise)
     notes += result.notes
     rho = _partial(score, doublings, people, notes)

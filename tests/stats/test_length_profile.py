@@ -51,6 +51,16 @@ def test_bins_hold_like_lengths_together() -> None:
     assert (bins["difference"] - (bins["judge"] - bins["label"])).abs().max() < 1e-12
 
 
+def test_bins_are_of_equal_size_where_lengths_differ() -> None:
+    """Eight lengths in four bins are two each, from short to long."""
+    n = [3, 1, 4, 2, 8, 6, 7, 5]
+    frame = pl.DataFrame({"score": n, "label": n, "length": n})
+    bins = length_bins(frame, length="length")
+    assert bins["bin"].to_list() == [1, 2, 3, 4]
+    assert bins["replies"].to_list() == [2] * 4
+    assert bins["shortest"].to_list() == [1, 3, 5, 7]
+
+
 def test_bins_need_replies() -> None:
     """Fewer replies than bins, or a single bin, are refused."""
     frame = pl.DataFrame({"score": [1, 2], "label": [1, 2], "length": [5, 6]})
