@@ -76,6 +76,7 @@ class LabelSession:
         self._file = AppendOnly(path)
         self._shown = clock()
         self._last_key = -math.inf
+        self._last_at = -math.inf
 
     @classmethod
     def open(
@@ -167,17 +168,26 @@ class LabelSession:
 
     # --- what the annotator does --------------------------------------------------
 
-    def press(self, key: str, *, note: str = "") -> str:
+    def press(self, key: str, *, note: str = "", at: float | None = None) -> str:
         """Act on one key: 1 to 5, 0 cannot judge, u undo, s skip.
 
         Keys that follow each other, or a new card, within `GUARD_SECONDS` are ignored,
         so a key held down answers once; so is anything but a single known key.
+
+        Args:
+            key: The key.
+            note: Remark to go with a label.
+            at: When it was pressed by the keyboard's own clock, seconds. A slow
+                connection spreads the repeats of a held key; that clock does not.
 
         Returns:
             What happened, in a few words for the annotator.
         """
         now = self._clock()
         held = now - max(self._last_key, self._shown) < GUARD_SECONDS
+        if at is not None:
+            held |= 0 <= at - self._last_at < GUARD_SECONDS
+            self._last_at = at
         self._last_key = now
         if held:
             return "Too fast: that key was ignored."

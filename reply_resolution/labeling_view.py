@@ -7,6 +7,7 @@ names of theirs).
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -52,7 +53,7 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     def act(key: str) -> None:
         try:
             before = session.card
-            message = session.press(key, note=note.value)
+            message = session.press(key, note=note.value, at=_sent_at())
             if session.card is not before:
                 note.value = ""
         except LabelError as error:
@@ -92,6 +93,19 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     entry = w.HBox([keys, note], layout=w.Layout(flex_flow="row wrap"))
     row = w.HBox(list(buttons.values()), layout=w.Layout(flex_flow="row wrap"))
     return w.VBox([status, entry, row, texts])
+
+
+def _sent_at() -> float | None:
+    """When the browser sent the message that is being handled, by its own clock."""
+    try:
+        from IPython import get_ipython
+
+        date = get_ipython().kernel.get_parent()["header"]["date"]
+        if isinstance(date, str):
+            date = datetime.fromisoformat(date)
+        return float(date.timestamp())
+    except (ImportError, AttributeError, KeyError, TypeError, ValueError):
+        return None  # no kernel, or one that does not say
 
 
 def run_terminal(

@@ -234,6 +234,18 @@ def test_a_key_held_down_answers_once(tmp_path: Path):
     assert session.answered == 2
 
 
+def test_a_slow_connection_does_not_turn_a_held_key_into_labels(tmp_path: Path):
+    """Repeats that arrive seconds apart count by the keyboard's own clock."""
+    session, clock = open_at(tmp_path / "a.jsonl")
+    for repeat in range(10):
+        clock.now += 2.0
+        session.press("4", at=100 + 0.03 * repeat)
+    assert session.answered == 1
+    clock.now += 2.0
+    session.press("4", at=101.0)
+    assert session.answered == 2
+
+
 def test_a_key_right_after_a_new_card_is_ignored(tmp_path: Path):
     """Nobody has read a card that was shown 100 ms ago."""
     session, clock = open_at(tmp_path / "a.jsonl")
