@@ -292,7 +292,7 @@ def _adjust(
         )
         # Holm's is an upper bound of max-T's, and exact where draws have a floor.
         adjusted = [
-            min(holm, max(p, q))
+            max(p, min(holm, q))
             for holm, p, q in zip(adjusted, single, drawn, strict=True)
         ]
     return [
