@@ -80,10 +80,11 @@ class MetricEffect:
         if self.within is None:
             why = self.absent or "its interval is not defined"
             return GuardrailOutcome(self.metric.title, None, f"not measured ({why})")
-        worse = "rise" if self.metric.better == "lower" else "fall"
+        margin = self.metric.margin or 0.0
+        limit = margin if self.metric.better == "lower" else -margin
         text = (
-            f"{self.show(self.difference, sign=True)} ({self.span()}), where a {worse} "
-            f"of less than {self.show(self.metric.margin)} was accepted"
+            f"{self.show(self.difference, sign=True)} ({self.span()}), the margin is "
+            f"{self.show(limit, sign=True)}"
         )
         return GuardrailOutcome(self.metric.title, self.within, text)
 
@@ -91,13 +92,17 @@ class MetricEffect:
 def show_value(
     value: float | None, kind: str, unit: str, digits: int, *, sign: bool = False
 ) -> str:
-    """A metric's value as a reader sees it.
+    """A metric's value as a reader sees it; signed, a rate is a difference.
 
-    >>> show_value(0.0438, "rate", "", 2, sign=True), show_value(812.4, "mean", "ms", 0)
-    ('+4.4%', '812 ms')
+    >>> show_value(0.0438, "rate", "", 2), show_value(0.0438, "rate", "", 2, sign=True)
+    ('4.4%', '+4.4 pp')
+    >>> show_value(812.4, "mean", "ms", 0)
+    '812 ms'
     """
-    if kind == "rate":
-        return display.percent(value, 1, sign=sign)
+    if kind == "rate" and sign:
+        value, unit, digits = value if value is None else 100 * value, "pp", 1
+    elif kind == "rate":
+        return display.percent(value, 1)
     text = display.number(value, digits, sign=sign)
     return text if value is None else f"{text} {unit}".strip()
 

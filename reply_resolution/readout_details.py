@@ -20,6 +20,7 @@ _WORDS = {
     "misses the truth in 1 experiment of 20.",
     "p": "How often chance alone gives a difference at least as large. It is not the "
     "probability that there is no difference.",
+    "pp": "Percentage points: the difference of two rates.",
     "confidence sequence": "An interval that holds at every look, however often the "
     "data are read; wider than one that is read once.",
     "human-corrected": "The judge’s difference, corrected in each arm by replies that "
@@ -163,7 +164,7 @@ def _looks(document: Document, treatment: Document) -> Html:
             element("h3", f"How the interval narrowed ({name})"),
             element(
                 "p",
-                "The judge’s effect on all replies up to each date (month-day, replies so "
+                "The judge’s effect on all replies up to each date (and replies so "
                 "far), with a confidence sequence: these intervals hold at all dates "
                 "together, so they are wider than the one above.",
                 class_="small",
@@ -176,6 +177,7 @@ def _looks(document: Document, treatment: Document) -> Html:
                     "until": look["until"],
                     "replies": display.count(look["replies"]),
                     "points": points(look["estimate"], sign=True),
+                    "pp": "Percentage points: the difference of two rates.",
                     "confidence sequence": points_interval(*look["ci"]),
                 }
                 for look in looks

@@ -1,6 +1,8 @@
 """The readout as HTML: every word and figure is made from the document alone."""
 
 from collections.abc import Sequence
+from functools import lru_cache
+import json
 from pathlib import Path
 import re
 from typing import Any
@@ -26,7 +28,7 @@ def answer(document: Document, *, named: bool = True) -> Html:
         "div",
         element("p", element("strong", said["word"].upper()), f" {said['sentence']}"),
         element("p", element("b", "Next: "), said["action"]),
-        element("p", said["caveat"], class_="small") if said["caveat"] else None,
+        element("p", said["caveat"], class_="caveat") if said["caveat"] else None,
         class_=f"verdict rule-{said['rule'].replace('_', '-')}",
     )
     head = [_kicker(document, named=named), banner]
@@ -147,6 +149,15 @@ def _effect_table(document: Document) -> Html:
 
 
 def _figures(document: Document) -> Html:
+    """The two figures of the first screen; drawn once for notebook and page."""
+    parts = ("plan", "arms", "treatments", "recommendation")
+    needed = {name: document[name] for name in parts}
+    return Html(_drawn(json.dumps(needed)))
+
+
+@lru_cache(maxsize=4)
+def _drawn(text: str) -> str:
+    document: Document = json.loads(text)
     from reply_resolution.plots.readout import Row, intervals, score_bars
 
     plan = document["plan"]
@@ -184,7 +195,7 @@ def _figures(document: Document) -> Html:
         harm=plan["harm_limit"],
         treatment=name,
     )
-    return Html(f'<div class="pair">{_svg(bars, "bars")}{_svg(spans, "spans")}</div>')
+    return f'<div class="pair">{_svg(bars, "bars")}{_svg(spans, "spans")}</div>'
 
 
 def _svg(figure: Figure, prefix: str) -> str:
@@ -353,15 +364,13 @@ def _metric_row(metric: Document, control: str, treatment: str) -> dict[str, Any
 
     if metric["guardrail"]:
         status = {True: "ok", False: "look", None: "none"}[metric["within"]]
-        worse = "rise" if metric["better"] == "lower" else "fall"
+        limit = metric["margin"] * (1 if metric["better"] == "lower" else -1)
         words = {
             "ok": "✓ within",
-            "look": "! may pass",
+            "look": "! not within",
             "none": "– not measured,",
         }[status]
-        verdict = element(
-            "span", f"{words} {show(metric['margin'])} {worse}", class_=status
-        )
+        verdict = element("span", f"{words} {show(limit, sign=True)}", class_=status)
     else:
         verdict = element("span", "shown only", class_="none")
     return {
@@ -402,8 +411,8 @@ def next_steps(document: Document) -> Html:
         "precision": "Notebook 3 says how many replies a decision needs.",
         "empty": "Find out why replies are empty.",
         "looks": "Read once, at the planned size; or plan several looks.",
-        "versions": "Keep metric version and judge id in the verdicts (`judge` does).",
-        "budget": "Raise the cap and run `judge` again: nothing is paid twice.",
+        "versions": "Keep metric version and judge id in the table of verdicts.",
+        "budget": "Raise the cap and judge again: nothing is paid twice.",
     }
     for check in document["checks"]:
         hint = hints.get(check["key"])

@@ -220,7 +220,7 @@ def recommend(evidence: Evidence, plan: ExperimentPlan) -> Recommendation:
         open_rails = [g for g in evidence.guardrails if not g.within]
         sentence = (
             f"Replies in {a} resolve more than in {b}: {points(estimate)} points "
-            f"higher ({size}), but "
+            f"higher ({size}). But a guardrail may be broken: "
             + "; ".join(f"{g.name}: {g.text}" for g in open_rails)
             + "."
         )

@@ -521,7 +521,7 @@ def test_text_of_users_is_never_markup(data, plan):
 
 
 def test_a_bigger_table_reads_texts_on_a_sample(plan, data, monkeypatch):
-    """Above the limit texts are read on a seeded draw of users, and the page says so."""
+    """Above the limit texts are read on a seeded draw of users, and that is said."""
     monkeypatch.setattr("reply_resolution.readout_inputs.SAMPLE", 200)
     got = built(data, replace(plan, segments=()))
     examples = got.document["treatments"][0]["examples"]
