@@ -34,6 +34,23 @@ class Card:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """The present answer to one item.
+
+    Attributes:
+        event: "label", "cannot_judge", "skip" or "undo".
+        label: The label, or None.
+        note: The annotator's remark; "" if none.
+        seconds: Time from seeing the card to the answer; None from a spreadsheet.
+    """
+
+    event: str
+    label: int | None
+    note: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Item:
     """What is to be labelled, with the identity that never reaches the screen.
 
@@ -58,22 +75,41 @@ class Item:
         """What the item is known by: request, arm and repeat."""
         return self.request_id, self.arm, self.repeat
 
+    def line(self, answer: Answer) -> dict[str, Any]:
+        """What the file keeps about an answer to this item."""
+        return {
+            "event": answer.event,
+            "request_id": self.request_id,
+            "arm": self.arm,
+            "repeat": self.repeat,
+            "label": answer.label,
+            "note": answer.note,
+            "seconds": answer.seconds,
+            "weight": self.weight,
+            "text": self.text_hash,
+        }
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The present answer to one item.
 
-    Attributes:
-        event: "label", "cannot_judge", "skip" or "undo".
-        label: The label, or None.
-        note: The annotator's remark; "" if none.
-        seconds: Time from seeing the card to the answer; None from a spreadsheet.
-    """
-
-    event: str
-    label: int | None
-    note: str
-    seconds: float | None
+def summarise(
+    answers: Mapping[tuple[str, str | None, int], Answer], *, done: bool
+) -> dict[str, Any]:
+    """Counts over answers; see `LabelSession.summary`."""
+    pairs = [
+        (answers[rid, arm, 0].label, again.label)
+        for (rid, arm, repeat), again in answers.items()
+        if repeat and (rid, arm, 0) in answers
+    ]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    same = sum(a == b for a, b in both)
+    given = list(answers.values())
+    return {
+        "labelled": sum(a.label is not None for a in given),
+        "cannot_judge": sum(a.label is None for a in given),
+        "notes": sum(bool(a.note) for a in given),
+        "minutes": sum(a.seconds or 0 for a in given) / 60,
+        "repeats": len(both),
+        "self_agreement": same / len(both) if both and done else None,
+    }
 
 
 def draw_for_labels(

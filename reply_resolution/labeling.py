@@ -31,6 +31,7 @@ from reply_resolution.label_items import (
     draw_for_labels,
     ordered,
     read_items,
+    summarise,
 )
 
 if TYPE_CHECKING:
@@ -309,26 +310,11 @@ class LabelSession:
             hidden repeat) and `self_agreement` (fraction of them that are equal; None
             while the session runs, so that it cannot steer the annotator).
         """
-        answers = self._answers
-        pairs = [
-            (answers[rid, arm, 0].label, again.label)
-            for (rid, arm, repeat), again in answers.items()
-            if repeat and (rid, arm, 0) in answers
-        ]
-        both = [(a, b) for a, b in pairs if a is not None and b is not None]
-        shown = bool(both) and self.done
         return {
             "annotator": self.annotator,
             "answered": self.answered,
             "total": self.total,
-            "labelled": sum(a.label is not None for a in answers.values()),
-            "cannot_judge": sum(a.label is None for a in answers.values()),
-            "notes": sum(bool(a.note) for a in answers.values()),
-            "minutes": sum(a.seconds or 0 for a in answers.values()) / 60,
-            "repeats": len(both),
-            "self_agreement": sum(a == b for a, b in both) / len(both)
-            if shown
-            else None,
+            **summarise(self._answers, done=self.done),
         }
 
     def answers(self) -> dict[str, Answer]:
@@ -388,23 +374,14 @@ class LabelSession:
             self._answers[key] = answer
 
     def _write(self, key: tuple[str, str | None, int], answer: Answer) -> None:
-        item = self._items[key]
         line = {
-            "event": answer.event,
-            "request_id": item.request_id,
-            "arm": item.arm,
+            **self._items[key].line(answer),
             "annotator": self.annotator,
-            "repeat": item.repeat,
-            "label": answer.label,
-            "note": answer.note,
-            "seconds": answer.seconds,
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "rubric": self.rubric.hash,
             "metric_version": self.metric_version,
             "session": self._id,
             "position": self.answered + 1,
-            "weight": item.weight,
-            "text": item.text_hash,
         }
         self._file.append(line)
 

@@ -178,7 +178,7 @@ def _same_version(a: str, b: str) -> bool:
 
 def _session(source: str | Path | pl.DataFrame) -> Table | None:
     """The labels of a file that `LabelSession` wrote; None if it is another file."""
-    if isinstance(source, pl.DataFrame) or not Path(source).is_file():
+    if not isinstance(source, str | Path) or not Path(source).is_file():
         return None
     data = Path(source).read_bytes()
     if not data.startswith(b'{"event": '):
@@ -245,7 +245,9 @@ def _wide(table: Table, annotators: Sequence[str] | Mapping[str, str] | None) ->
     frame = table.frame
     if annotators is None:
         chosen = {
-            c[len(_PREFIX) :].strip(): c for c in frame.columns if c.startswith(_PREFIX)
+            c.strip()[len(_PREFIX) :]: c
+            for c in frame.columns
+            if c.strip().lower().startswith(_PREFIX)
         }
     elif isinstance(annotators, Mapping):
         chosen = dict(annotators)

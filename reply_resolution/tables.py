@@ -237,6 +237,12 @@ def read_records(
     source: str | Path, *, on_bad_line: OnBadLine = "stop"
 ) -> Table | Records:
     """Read a file: a `Table` from CSV or Parquet, `Records` from JSON."""
+    if not isinstance(source, str | Path):
+        kind = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
+        raise TableError(
+            f"a table cannot be read from a {kind}. {_ALLOWED} (a pandas frame by "
+            "pl.from_pandas, a lazy one by collect)."
+        )
     path = Path(source)
     data = _read_bytes(path)
     digest = hashlib.sha256(data).hexdigest()

@@ -276,6 +276,21 @@ def test_a_json_array_is_read_like_lines(tmp_path: Path):
         read_table(path)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "cp1252"])
+def test_json_lines_come_in_other_encodings_too(tmp_path: Path, encoding: str):
+    """Marks, UTF-16 and Windows line ends are no trap for JSON lines either."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes('{"a": "é €"}\r\n\r\n{"a": "b"}'.encode(encoding))
+    assert read_table(path).frame["a"].to_list() == ["é €", "b"]
+
+
+@pytest.mark.parametrize("source", [{"a": [1]}, pl.LazyFrame({"a": [1]}), None, 3])
+def test_other_objects_are_refused_with_what_to_do(source: object):
+    """A dictionary, a lazy frame or nothing is no table."""
+    with pytest.raises(TableError, match=r"cannot be read from a .*from_pandas"):
+        read_table(source)
+
+
 def test_parquet_keeps_its_types_even_under_another_name(tmp_path: Path):
     """Content decides; the wrong ending is said."""
     frame = pl.DataFrame({"request_id": ["007"], "n": [4]})
