@@ -233,9 +233,7 @@ class Records:
         )
 
 
-def read_records(
-    source: str | Path, *, on_bad_line: OnBadLine = "stop"
-) -> Table | Records:
+def read_records(source: object, *, on_bad_line: OnBadLine = "stop") -> Table | Records:
     """Read a file: a `Table` from CSV or Parquet, `Records` from JSON."""
     if not isinstance(source, str | Path):
         kind = f"{type(source).__module__.partition('.')[0]} {type(source).__name__}"
