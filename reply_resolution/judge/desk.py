@@ -27,6 +27,19 @@ def request_bytes(identity: JudgeIdentity) -> int:
     return len(json.dumps(identity.request(""), ensure_ascii=False).encode())
 
 
+def fetch(cache: CacheStore, keys: pl.Series) -> pl.DataFrame:
+    """`CacheStore.get_frame` without `judge_id`, one row per key, a chunk at a time.
+
+    What is found passes through Python objects, which for a long table would need
+    more room than the table.
+    """
+    parts = [
+        cache.get_frame(keys.slice(start, _CHUNK).to_list()).drop("judge_id")
+        for start in range(0, max(len(keys), 1), _CHUNK)
+    ]
+    return pl.concat(parts).unique("key")
+
+
 class Desk:
     """One judge's work on one table.
 
@@ -114,19 +127,7 @@ class Desk:
 
     def _look_up(self) -> None:
         self.worklist.hash(self.judge_id)
-        self.found = self._fetch(self.worklist.keys.drop_nulls())
-
-    def _fetch(self, keys: pl.Series) -> pl.DataFrame:
-        """Look keys up, a chunk at a time.
-
-        What is found passes through Python objects, which for a long table would need
-        more room than the table.
-        """
-        parts = [
-            self._cache.get_frame(keys.slice(start, _CHUNK).to_list()).drop("judge_id")
-            for start in range(0, max(len(keys), 1), _CHUNK)
-        ]
-        return pl.concat(parts).unique("key")
+        self.found = fetch(self._cache, self.worklist.keys.drop_nulls())
 
     def missing_entries(self) -> np.ndarray:
         """Entries without a verdict, each key once, in judging order."""
@@ -174,4 +175,4 @@ class Desk:
         keys = self.worklist.keys.gather(sorted(entries)).unique()
         new = keys.filter(~keys.is_in(self.found["key"].implode()))
         if len(new):
-            self.found = pl.concat([self.found, self._fetch(new)])
+            self.found = pl.concat([self.found, fetch(self._cache, new)])

@@ -40,6 +40,7 @@ DEFAULT_PARAMS: Mapping[str, Any] = {"temperature": 0}
 #: Enough for a verdict with a reason, and for a little reasoning before it.
 DEFAULT_MAX_COMPLETION_TOKENS = 1024
 DEFAULT_TIMEOUT = 120.0
+_NOTE_ROWS = 20_000
 
 
 def judge(
@@ -145,7 +146,8 @@ def judge(
             error = _in_thread(engine, missing, Progress(progress))
             job.desk.reload(engine.judged | set(engine.taken))
         run = job.result(version, engine, time.monotonic() - started)
-        if not store.read_only:
+        # A long table that is known already was noted when it was judged.
+        if not store.read_only and (engine or replies.height <= _NOTE_ROWS):
             store.note_requests(job.requests())
     if isinstance(error, RunStoppedError):
         error.run = run
@@ -169,7 +171,7 @@ class _Job:
         seed: int,
         votes: int,
     ) -> None:
-        _check_table(replies)
+        check_table(replies)
         votes = _at_least_one("votes", votes)
         self.replies, self.rubric, self.endpoint = replies, rubric, endpoint
         self._sample, self._seed = sample, seed
@@ -592,7 +594,12 @@ def _at_least_one(name: str, value: int) -> int:
     return value
 
 
-def _check_table(replies: pl.DataFrame) -> None:
+def check_table(replies: pl.DataFrame) -> None:
+    """Refuse a table that cannot be judged.
+
+    Raises:
+        TableError: A column is missing, or a key occurs twice.
+    """
     for name in ("request_id", "request", "reply"):
         if name not in replies.columns:
             raise TableError(
