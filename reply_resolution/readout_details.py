@@ -1,5 +1,7 @@
 """The readout's second page: methods, full texts, the plan, the words."""
 
+from functools import lru_cache
+import json
 from typing import Any
 
 from reply_resolution import display
@@ -148,16 +150,8 @@ def _looks(document: Document, treatment: Document) -> Html:
     looks = treatment["looks"]
     if len(looks) < 2:
         return Html("")
-    from reply_resolution.plots.readout import looks as draw
-
-    figure = draw(
-        [f"{look['until'][5:]}\n{display.count(look['replies'])}" for look in looks],
-        [look["estimate"] for look in looks],
-        [look["ci"][0] for look in looks],
-        [look["ci"][1] for look in looks],
-        worthwhile=document["plan"]["worthwhile_gain"],
-        harm=document["plan"]["harm_limit"],
-    )
+    plan = document["plan"]
+    limits = (plan["worthwhile_gain"], plan["harm_limit"])
     name = treatment["treatment"]
     return (
         html(
@@ -170,20 +164,36 @@ def _looks(document: Document, treatment: Document) -> Html:
                 class_="small",
             ),
         )
-        + Html(_svg(figure, f"looks-{_anchor(name, '')}"))
+        + Html(_drawn(json.dumps(looks), *limits, f"looks-{_anchor(name, '')}"))
         + display.table(
             [
                 {
                     "until": look["until"],
                     "replies": display.count(look["replies"]),
                     "points": points(look["estimate"], sign=True),
-                    "pp": "Percentage points: the difference of two rates.",
                     "confidence sequence": points_interval(*look["ci"]),
                 }
                 for look in looks
             ]
         )
     )
+
+
+@lru_cache(maxsize=4)
+def _drawn(looks: str, worthwhile: float, harm: float, prefix: str) -> str:
+    """The picture of the looks; drawn once for notebook and page."""
+    from reply_resolution.plots.readout import looks as draw
+
+    found = json.loads(looks)
+    figure = draw(
+        [f"{look['until'][5:]}\n{display.count(look['replies'])}" for look in found],
+        [look["estimate"] for look in found],
+        [look["ci"][0] for look in found],
+        [look["ci"][1] for look in found],
+        worthwhile=worthwhile,
+        harm=harm,
+    )
+    return _svg(figure, prefix)
 
 
 def _texts(document: Document) -> Html:
