@@ -339,7 +339,7 @@ def _segments(
         rare = counts.filter(pl.col("count") < rules.segment_least)[column].to_list()
         pooled = scored.with_columns(
             pl.when(values.is_in(rare))
-            .then(pl.lit(f"{len(rare)} others" if len(rare) > 1 else values))
+            .then(pl.lit(f"{len(rare)} others") if len(rare) > 1 else values)
             .otherwise(values)
             .alias(column)
         )

@@ -18,6 +18,7 @@ from reply_resolution.stats.agreement_parts import (
     MEASURES,
     Estimate,
     Sample,
+    few_values,
     from_items,
     from_tables,
     same_scale,
@@ -61,7 +62,7 @@ class Agreement:
             for values that are not whole. With weights: the weights' sums.
         recall: Per label level, the share the judge scored the same. Fraction.
         level_bias: Per label level, mean of judge minus label in points.
-        ci_method: "bootstrap" (tables drawn) or "jackknife" (averages, wide scales).
+        ci_method: "bootstrap" (tables drawn) or "jackknife" (numbers of many values).
         ci_reliable: Whether there are enough items for the intervals to cover what
             they promise.
         warnings: What a reader should know, in sentences.
@@ -165,8 +166,10 @@ def agreement(
     x, y = x[both], y[both]
     whole = _check_scale(x, "label", scale) & _check_scale(y, "judge", scale)
     core = Sample(x, y, weight, groups, scale, confidence)
-    build = from_tables if whole else from_items
-    parts, notes = build(core, resamples, seed)
+    tabular = whole or (same_scale(core) and few_values(core))
+    parts, notes = (
+        from_tables(core, resamples, seed, whole=whole) if tabular else from_items(core)
+    )
     n = len(x)
     units = core.units
     reliable = units >= RELIABLE_ITEMS
@@ -181,7 +184,7 @@ def agreement(
         scale=scale,
         confidence=confidence,
         limits=_limits(core),
-        ci_method="bootstrap" if whole else "jackknife",
+        ci_method="bootstrap" if tabular else "jackknife",
         ci_reliable=reliable,
         warnings=tuple(notes),
         **parts,

@@ -7,9 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.stats import concordance
-from reply_resolution.stats.rank_agreement import influences, interval
+from reply_resolution.stats.rank_agreement import Influence, influences, interval
+from reply_resolution.stats.resampling import draw_tables
 
 Array = NDArray[np.float64]
+_MOST_VALUES = 41
 
 #: The estimates of `agreement --json`, in its order.
 MEASURES = (
@@ -84,18 +86,27 @@ def same_scale(core: Sample) -> bool:
     return bool((both >= low).all() and (both <= high).all())
 
 
-def statistics(tables: Array, values: Array) -> dict[str, Array]:
+def few_values(core: Sample) -> bool:
+    """Whether averages take so few values that tables of them can be drawn."""
+    return len(np.unique(np.concatenate((core.x, core.y)))) <= _MOST_VALUES
+
+
+def statistics(
+    tables: Array, values: Array, *, levels: bool = True
+) -> dict[str, Array]:
     """All estimates of a stack of tables; vectors per level are keyed by name:level."""
     out = {
-        "exact": concordance.exact(tables),
         "adjacent": concordance.adjacent(tables, values),
         "weighted_kappa": concordance.weighted_kappa(tables, values),
-        "krippendorff_alpha": concordance.krippendorff_alpha(tables, values),
-        "gwet_ac2": concordance.gwet_ac(tables, values),
         "spearman": concordance.spearman(tables),
         "kendall_tau_b": concordance.kendall_tau_b(tables),
         "bias": concordance.bias(tables, values),
     }
+    if not levels:
+        return out
+    out["exact"] = concordance.exact(tables)
+    out["krippendorff_alpha"] = concordance.krippendorff_alpha(tables, values)
+    out["gwet_ac2"] = concordance.gwet_ac(tables, values)
     recall = concordance.recall(tables)
     level_bias = concordance.level_bias(tables, values)
     for i in range(len(values)):
@@ -104,97 +115,81 @@ def statistics(tables: Array, values: Array) -> dict[str, Array]:
     return out
 
 
-def draw_tables(
-    cells: NDArray[np.int64],
-    size: int,
-    weight: Array,
-    groups: NDArray[np.int64] | None,
-    resamples: int,
-    seed: int,
-) -> Array:
-    """Bootstrap tables: units drawn with replacement, summed into cells.
-
-    Equal units are pooled into types first, and only counts of types are drawn.
+def from_tables(
+    core: Sample, resamples: int, seed: int, *, whole: bool
+) -> tuple[dict[str, Any], list[str]]:
+    """Estimates with bootstrap intervals, and sentences on them.
 
     Args:
-        cells: Cell number of each item, 0 to size - 1.
-        size: Cells of the table.
-        weight: Weight of each item.
-        groups: Cluster number of each item, or None.
+        core: The pairs.
         resamples: Tables to draw.
         seed: Of the draws.
-
-    Returns:
-        Shape (resamples, size).
+        whole: Whether all values are levels of the scale; if not (averages of a few
+            labels), what needs levels is left undefined.
     """
-    n = len(cells)
-    if groups is None:
-        pairs = np.column_stack((cells.astype(float), weight))
-        types, counts = np.unique(pairs, axis=0, return_counts=True)
-        content = np.zeros((len(types), size))
-        content[np.arange(len(types)), types[:, 0].astype(int)] = types[:, 1]
-        units = n
-    else:
-        units = int(groups.max()) + 1
-        per_unit = np.zeros((units, size))
-        np.add.at(per_unit, (groups, cells), weight)
-        content, counts = np.unique(per_unit, axis=0, return_counts=True)
-    rng = np.random.default_rng(seed)
-    share = counts / counts.sum()
-    # In portions, so that thousands of types do not fill the memory.
-    portion = max(1, 4_000_000 // len(counts))
-    draws = [
-        rng.multinomial(units, share, size=min(portion, resamples - start)) @ content
-        for start in range(0, resamples, portion)
-    ]
-    return np.concatenate(draws)
-
-
-def from_tables(
-    core: Sample, resamples: int, seed: int
-) -> tuple[dict[str, Any], list[str]]:
-    """Estimates of whole scores with bootstrap intervals, and sentences on them."""
-    values = core.values
+    values = core.values if whole else np.unique(np.concatenate((core.x, core.y)))
     k = len(values)
-    rows = (core.x - core.scale[0]).astype(np.int64)
-    columns = (core.y - core.scale[0]).astype(np.int64)
-    cells = rows * k + columns
+    rows = np.searchsorted(values, core.x)
+    cells = rows * k + np.searchsorted(values, core.y)
     # Mean weight 1, so that sums keep the size that alpha's correction expects.
     weight = core.weight / core.weight.mean()
-    table: Array = np.asarray(
-        np.bincount(cells, weight, minlength=k * k), dtype=np.float64
-    )
+    table = np.asarray(np.bincount(cells, weight, minlength=k * k), dtype=np.float64)
     table = table.reshape(k, k)
-    shown = np.bincount(cells, core.weight, minlength=k * k).reshape(k, k)
-    flat = draw_tables(cells, k * k, weight, core.groups, resamples, seed)
+    tables = draw_tables(cells, (k, k), weight, core.groups, resamples, seed)
     # Statistics of wide tables in portions: (draws, K, K) several times over.
     portion = max(1, 2_000_000 // (k * k))
     stacks = [
-        statistics(flat[i : i + portion].reshape(-1, k, k), values)
-        for i in range(0, resamples, portion)
+        statistics(tables[i : i + portion], values, levels=whole)
+        for i in range(0, len(tables), portion)
     ]
     drawn = {name: np.concatenate([s[name] for s in stacks]) for name in stacks[0]}
-    point = {name: float(v) for name, v in statistics(table, values).items()}
+    point = statistics(table, values, levels=whole)
     effective = float(core.weight.sum() ** 2 / (core.weight**2).sum())
     if core.groups is not None:
-        effective = min(effective, float(core.groups.max() + 1))
-    found, notes = {}, []
-    for name, value in point.items():
-        found[name] = _estimate(
-            name, value, drawn[name], table, values, effective, core
+        effective = min(effective, float(core.units))
+    found = {
+        name: _estimate(
+            name, float(value), drawn[name], table, values, effective, core, whole
         )
-    notes.extend(_constant_notes(table, values, len(cells)))
-    parts: dict[str, Any] = {name: found[name] for name in MEASURES}
+        for name, value in point.items()
+    }
+    notes = _constant_notes(table, values, len(cells))
+    parts: dict[str, Any] = {name: found[name] for name in MEASURES if name in found}
     parts["concordance"] = found["weighted_kappa"]
-    parts["recall"] = tuple(found[f"recall:{i}"] for i in range(k))
-    parts["level_bias"] = tuple(found[f"level_bias:{i}"] for i in range(k))
-    parts["confusion"] = tuple(tuple(float(c) for c in row) for row in shown)
-    notes.extend(
-        f"{name} is undefined: {parts[name].reason}."
-        for name in MEASURES
-        if parts[name].estimate is None
-    )
+    parts.update(confusion=None, recall=(), level_bias=())
+    if whole:
+        shown = np.bincount(cells, core.weight, minlength=k * k).reshape(k, k)
+        parts["recall"] = tuple(found[f"recall:{i}"] for i in range(k))
+        parts["level_bias"] = tuple(found[f"level_bias:{i}"] for i in range(k))
+        parts["confusion"] = tuple(tuple(float(c) for c in row) for row in shown)
+    else:
+        notes.append(_without_levels(parts, core))
+    notes.extend(_undefined(parts, MEASURES if whole else RANKED))
     return parts, notes
+
+
+#: What is defined for values that are not levels of the scale.
+RANKED = ("adjacent", "spearman", "kendall_tau_b", "bias")
+
+
+def _without_levels(parts: dict[str, Any], core: Sample) -> str:
+    """Blank what needs whole levels; the sentence that says so."""
+    why = "not defined for values that are not whole scores"
+    for name in ("exact", "weighted_kappa", "krippendorff_alpha", "gwet_ac2"):
+        parts[name] = Estimate(None, reason=why)
+    low, high = core.scale
+    return (
+        f"Values that are not whole scores from {low:g} to {high:g}: exact agreement, "
+        "kappa, alpha, AC2 and the confusion table are not defined for them."
+    )
+
+
+def _undefined(parts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    return [
+        f"{name} is undefined: {parts[name].reason}."
+        for name in names
+        if parts[name].estimate is None
+    ]
 
 
 def _constant_notes(table: Array, values: Array, n: int) -> list[str]:
@@ -245,6 +240,7 @@ def _estimate(
     values: Array,
     effective: float,
     core: Sample,
+    whole: bool,
 ) -> Estimate:
     """A point with its interval: Wilson for shares, percentiles of the draws else."""
     if np.isnan(value):
@@ -273,14 +269,23 @@ def _estimate(
     tail = (1 - core.confidence) / 2
     low, high = (float(q) for q in np.quantile(usable, (tail, 1 - tail)))
     if high - low <= 1e-12 and not name.startswith("level_bias"):
-        return _without_spread(name, value, table, values, effective, core.confidence)
+        return _without_spread(
+            name, value, table, values, effective, core.confidence, whole
+        )
     if high - low <= 1e-12:
         return Estimate(value, reason="all differences of this level are equal")
-    return Estimate(value, low, high)
+    # The draws lean towards chance by one item; the estimate does not.
+    return Estimate(value, min(low, value), max(high, value))
 
 
 def _without_spread(
-    name: str, value: float, table: Array, values: Array, n: float, confidence: float
+    name: str,
+    value: float,
+    table: Array,
+    values: Array,
+    n: float,
+    confidence: float,
+    whole: bool,
 ) -> Estimate:
     """An interval where every resample gives the same number.
 
@@ -297,62 +302,66 @@ def _without_spread(
         down[:, max(j - 1, 0)] += table[:, j]
     right = np.diag(table.sum(1))
     moved = np.stack([(1 - share) * table + share * t for t in (up, down, right)])
-    ends = statistics(moved, values)[name]
+    ends = statistics(moved, values, levels=whole)[name]
     ends = np.append(ends[~np.isnan(ends)], value)
     return Estimate(value, float(ends.min()), float(ends.max()))
 
 
-def _no_spread(core: Sample) -> str:
-    if np.ptp(core.x) == 0 or np.ptp(core.y) == 0:
-        return "one of the two columns is constant"
-    return "no spread to learn from"
-
-
-def from_items(
-    core: Sample, resamples: int, seed: int
-) -> tuple[dict[str, Any], list[str]]:
-    """Averages and other scales: ranks, and differences where the scale is shared."""
-    del resamples, seed  # nothing is drawn
+def from_items(core: Sample) -> tuple[dict[str, Any], list[str]]:
+    """Many-valued numbers, and scales that are not shared: ranks above all."""
     found = influences(core.x, core.y, core.weight)
-    same = same_scale(core)
+    spread = influences(*_with_chance(core))
     low, high = core.scale
-    notes = []
-    levels = "not defined for values that are not whole scores"
     other = f"the two columns are not both on the scale {low:g} to {high:g}"
-    parts: dict[str, Any] = {
-        name: Estimate(None, reason=levels)
-        for name in ("exact", "weighted_kappa", "krippendorff_alpha", "gwet_ac2")
-    }
+    same = same_scale(core)
+    parts: dict[str, Any] = {}
     for name, statistic in found.items():
-        needs_scale = name in ("bias", "concordance")
-        if needs_scale and not same:
+        if name in ("bias", "concordance") and not same:
             parts[name] = Estimate(None, reason=other)
         elif np.isnan(statistic.value):
             why = "one of the two columns is constant"
             parts[name] = Estimate(None, reason=why)
         else:
-            limits = interval(statistic, core.weight, core.groups, core.confidence)
-            parts[name] = (
-                Estimate(statistic.value, *limits)
-                if limits
-                else Estimate(statistic.value, reason=_no_spread(core))
-            )
+            parts[name] = _jackknife(statistic, spread[name], core)
     parts["adjacent"] = Estimate(None, reason=other)
     if same:
         share = core.weight / core.weight.sum()
         near = float(share @ (np.abs(core.y - core.x) <= 1 + 1e-9))
         n = 1 / float(share @ share)
         if core.groups is not None:
-            n = min(n, float(core.groups.max() + 1))
+            n = min(n, float(core.units))
         parts["adjacent"] = Estimate(near, *wilson(near, n, core.confidence))
-    notes.append(
-        f"Values that are not whole scores from {low:g} to {high:g}: exact agreement, "
-        "kappa, alpha, AC2 and the confusion table are not defined for them."
-    )
-    notes.extend(
-        f"{name} is undefined: {parts[name].reason}."
-        for name in ("adjacent", "spearman", "kendall_tau_b", "bias")
-        if parts[name].estimate is None
-    )
     parts.update(confusion=None, recall=(), level_bias=())
+    notes = [_without_levels(parts, core), *_undefined(parts, RANKED)]
     return parts, notes
+
+
+def _with_chance(core: Sample) -> tuple[Array, Array, Array]:
+    """The pairs, and one more that agrees by chance (all labels, scores shuffled)."""
+    n = len(core.x)
+    shuffled = np.random.default_rng(0).permutation(core.y)
+    weight = core.weight / core.weight.mean()
+    return (
+        np.concatenate((core.x, core.x)),
+        np.concatenate((core.y, shuffled)),
+        np.concatenate((weight, np.full(n, n / core.units / n))),
+    )
+
+
+def _jackknife(statistic: Influence, smoothed: Influence, core: Sample) -> Estimate:
+    """The estimate with the spread of the pairs and the one added by chance."""
+    if np.ptp(core.x) == 0 or np.ptp(core.y) == 0:
+        return Estimate(statistic.value, reason="one of the two columns is constant")
+    n = len(core.x)
+    weight = core.weight / core.weight.mean()
+    pushes = weight * smoothed.items[:n]
+    if core.groups is not None:
+        pushes = np.bincount(core.groups, pushes)
+    # What the added unit would push, were it one of the units: mean square over its
+    # possible values. A cluster weighs n / units items.
+    added = float(np.mean((n / core.units * smoothed.items[n:]) ** 2))
+    variance = (float(pushes @ pushes) + added) / n**2
+    limits = interval(statistic, variance, core.units, core.confidence)
+    if limits is None:
+        return Estimate(statistic.value, reason="no spread to learn from")
+    return Estimate(statistic.value, *limits)

@@ -70,7 +70,8 @@ def length_bands(lengths: pl.Series, *, bands: int = 3) -> pl.Series:
         String: "up to 210", "211 to 420", "over 420" characters.
     """
     edges = [
-        int(np.floor(float(lengths.quantile(i / bands) or 0))) for i in range(1, bands)
+        int(lengths.quantile(i / bands, interpolation="lower") or 0)
+        for i in range(1, bands)
     ]
     edges = sorted(set(edges))
     if not edges:

@@ -36,7 +36,7 @@ def exact(tables: Array) -> Array:
 
 def adjacent(tables: Array, values: Array) -> Array:
     """Share of pairs within one point, equal ones included. Fraction, 1 is best."""
-    near = np.abs(values[:, None] - values) <= 1
+    near = np.abs(values[:, None] - values) <= 1 + 1e-9  # thirds do not add up
     return _ratio((tables * near).sum((-2, -1)), tables.sum((-2, -1)))
 
 
@@ -186,8 +186,9 @@ def concordance_balance(tables: Array) -> Array:
 def kendall_tau_b(tables: Array) -> Array:
     """Kendall's tau-b: concordance of pairs, corrected for ties on both sides."""
     rows, columns, total = margins(tables)
-    pairs_rows = (total**2 - (rows**2).sum(-1)) / 2
-    pairs_columns = (total**2 - (columns**2).sum(-1)) / 2
+    # With weights a constant column leaves rounding errors below zero.
+    pairs_rows = np.maximum(total**2 - (rows**2).sum(-1), 0) / 2
+    pairs_columns = np.maximum(total**2 - (columns**2).sum(-1), 0) / 2
     return _ratio(
         concordance_balance(tables),
         np.sqrt(pairs_rows * pairs_columns),

@@ -4,11 +4,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats import concordance
 from reply_resolution.stats.agreement import as_numbers
 from reply_resolution.stats.agreement_parts import Array, Estimate
-from reply_resolution.stats.rank_agreement import Influence, influences, interval
+from reply_resolution.stats.resampling import draw_tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,13 @@ def compare_judges(
     scale: tuple[int, int] = (1, 5),
     clusters: Any = None,  # noqa: ANN401
     confidence: float = 0.95,
+    resamples: int = 4000,
+    seed: int = 0,
 ) -> JudgeComparison:
     """Does the second judge agree better with people than the first? Paired.
 
     Both judges are compared on the same replies, so what makes a reply hard cancels.
-    The interval comes from the influence of each reply on the difference; no chance
-    enters.
+    Bootstrap over replies (or users): both scores of a reply are drawn together.
 
     Args:
         first: Scores of the first judge, shape (n,); missing ones leave the reply out.
@@ -70,6 +73,8 @@ def compare_judges(
         scale: Lowest and highest score.
         clusters: Which replies belong together (users), or None.
         confidence: Level of the intervals, fraction.
+        resamples: Bootstrap tables drawn.
+        seed: Of the bootstrap.
 
     Raises:
         StatisticsError: Fewer than three replies have a label and both scores.
@@ -98,37 +103,15 @@ def compare_judges(
         names = np.asarray(list(clusters), dtype=object)[keep].astype(str)
         codes = np.unique(names, return_inverse=True)[1].astype(np.int64)
     a, b, y = a[keep], b[keep], y[keep]
-    weights = np.ones(n)
-    kappa_a = influences(y, a, weights)["concordance"]
-    kappa_b = influences(y, b, weights)["concordance"]
-
-    def paired(gap: Array) -> Estimate:
-        value = float(gap.mean())
-        found = interval(
-            Influence(value, gap - value, False), weights, codes, confidence
-        )
-        if found is None:
-            return Estimate(value, reason="no reply differs from the others")
-        return Estimate(value, *found)
-
-    if np.isnan(kappa_a.value) or np.isnan(kappa_b.value):
-        difference = Estimate(None, reason="kappa of a judge is 0/0")
-    else:
-        gap = Influence(
-            kappa_b.value - kappa_a.value, kappa_b.items - kappa_a.items, False
-        )
-        found = interval(gap, weights, codes, confidence)
-        difference = (
-            Estimate(gap.value, *found)
-            if found
-            else Estimate(gap.value, reason="the judges do not differ")
-        )
-    whole = bool((y == np.floor(y)).all())
-    exact = (
-        paired((b == y) * 1.0 - (a == y))
-        if whole
-        else Estimate(None, reason="labels are averages")
-    )
+    drawn = _Paired(a, b, y, codes, resamples, seed)
+    point = drawn.measures(drawn.table)
+    draws = drawn.measures(drawn.tables)
+    found = {
+        name: _interval(float(point[name]), draws[name], confidence)
+        for name in ("kappa", "exact", "error")
+    }
+    if not bool((y == np.floor(y)).all()):
+        found["exact"] = Estimate(None, reason="labels are averages")
     notes = []
     missing = int((~np.isnan(y) & (np.isnan(a) | np.isnan(b))).sum())
     if missing:
@@ -137,14 +120,93 @@ def compare_judges(
         notes.append(f"{n} replies are few: the interval is unreliable below 50.")
     return JudgeComparison(
         n=n,
-        kappa_first=_none(kappa_a.value),
-        kappa_second=_none(kappa_b.value),
-        kappa_difference=difference,
-        exact_difference=exact,
-        error_difference=paired(np.abs(b - y) - np.abs(a - y)),
+        kappa_first=_none(float(point["first"])),
+        kappa_second=_none(float(point["second"])),
+        kappa_difference=found["kappa"],
+        exact_difference=found["exact"],
+        error_difference=found["error"],
         changed=float((a != b).mean()),
         warnings=tuple(notes),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Paired:
+    """Tables of label (rows) and pair of scores (columns), as drawn."""
+
+    a: Array
+    b: Array
+    y: Array
+    codes: NDArray[np.int64] | None
+    resamples: int
+    seed: int
+
+    @property
+    def levels(self) -> Array:
+        return np.unique(self.y)
+
+    @property
+    def columns(self) -> Array:
+        return np.unique(np.column_stack((self.a, self.b)), axis=0)
+
+    @property
+    def cells(self) -> NDArray[np.int64]:
+        _, column = np.unique(
+            np.column_stack((self.a, self.b)), axis=0, return_inverse=True
+        )
+        row = np.searchsorted(self.levels, self.y)
+        return np.asarray(row * len(self.columns) + column.ravel(), dtype=np.int64)
+
+    @property
+    def table(self) -> Array:
+        shape = (len(self.levels), len(self.columns))
+        counts = np.bincount(self.cells, minlength=shape[0] * shape[1])
+        return np.asarray(counts.reshape(shape), dtype=np.float64)
+
+    @property
+    def tables(self) -> Array:
+        return draw_tables(
+            self.cells,
+            (len(self.levels), len(self.columns)),
+            np.ones(len(self.y)),
+            self.codes,
+            self.resamples,
+            self.seed,
+        )
+
+    def measures(self, tables: Array) -> dict[str, Array]:
+        """Kappa of each judge, and second minus first of what is compared."""
+        columns, levels = self.columns, self.levels
+        values = np.unique(np.concatenate((self.a, self.b, self.y)))
+        rows = (levels[:, None] == values).astype(float)
+        total = tables.sum((-2, -1))
+        kappas, exact, error = [], [], []
+        for judge in (0, 1):
+            scores = columns[:, judge]
+            spread = (scores[:, None] == values).astype(float)
+            square = np.einsum("ki,...kc,cj->...ij", rows, tables, spread)
+            kappas.append(concordance.weighted_kappa(square, values))
+            gap = np.abs(scores[None, :] - levels[:, None])
+            exact.append((tables * (gap == 0)).sum((-2, -1)) / total)
+            error.append((tables * gap).sum((-2, -1)) / total)
+        return {
+            "first": kappas[0],
+            "second": kappas[1],
+            "kappa": kappas[1] - kappas[0],
+            "exact": exact[1] - exact[0],
+            "error": error[1] - error[0],
+        }
+
+
+def _interval(value: float, draws: Array, confidence: float) -> Estimate:
+    if np.isnan(value):
+        return Estimate(None, reason="kappa of a judge is 0/0")
+    usable = draws[~np.isnan(draws)]
+    tail = (1 - confidence) / 2
+    low, high = (float(q) for q in np.quantile(usable, (tail, 1 - tail)))
+    if high - low <= 1e-12:
+        return Estimate(value, reason="the judges do not differ")
+    return Estimate(value, min(low, value), max(high, value))
 
 
 def _none(value: float) -> float | None:

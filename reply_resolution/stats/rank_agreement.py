@@ -161,30 +161,39 @@ def influences(labels: Array, judge: Array, weights: Array) -> Mapping[str, Infl
     }
 
 
-def interval(
-    statistic: Influence,
-    weights: Array,
-    clusters: NDArray[np.int64] | None,
-    confidence: float,
-) -> tuple[float, float] | None:
-    """Interval of a statistic from its influences; None where it says nothing.
+def variance_of_items(
+    statistic: Influence, weights: Array, clusters: NDArray[np.int64] | None
+) -> tuple[float, int]:
+    """Variance of a statistic from its influences, and the number of units.
 
     Args:
         statistic: From `influences`.
         weights: The same weights.
         clusters: Cluster number of each item (0 to G - 1), or None: items are
             independent.
-        confidence: Fraction, e.g. 0.95. t quantile with G - 1 degrees of freedom.
     """
-    from scipy.special import stdtrit
-
     pushes = weights / weights.sum() * statistic.items
     if clusters is not None:
         pushes = np.bincount(clusters, pushes)
-    units = len(pushes)
+    return float(pushes @ pushes), len(pushes)
+
+
+def interval(
+    statistic: Influence, variance: float, units: int, confidence: float
+) -> tuple[float, float] | None:
+    """Interval of a statistic from its variance; None where it says nothing.
+
+    Args:
+        statistic: From `influences`.
+        variance: Its variance.
+        units: Independent units: items, or clusters.
+        confidence: Fraction, e.g. 0.95. t quantile with units - 1 degrees of freedom.
+    """
+    from scipy.special import stdtrit
+
     if units < 3 or np.isnan(statistic.value):
         return None
-    error = float(np.sqrt(np.sum(pushes**2) * units / (units - 1)))
+    error = float(np.sqrt(variance * units / (units - 1)))
     if error <= 1e-12:
         return None  # every item agrees with the estimate: no spread to learn from
     reach = float(stdtrit(units - 1, (1 + confidence) / 2)) * error

@@ -1,0 +1,128 @@
+"""The object of `agreement --json`."""
+
+import json
+
+import polars as pl
+import pytest
+
+from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.stats.agreement_parts import MEASURES
+from reply_resolution.stats.agreement_table import agreement_table
+
+
+@pytest.fixture
+def demo(root):
+    """The demonstration's calibration replies with the recorded judge's votes."""
+    return pl.read_csv(root / "data/calibration.csv").join(
+        pl.read_ndjson(root / "data/verdicts_calibration.jsonl"), on="request_id"
+    )
+
+
+def test_every_key_of_the_design(demo):
+    """One key per label column with all estimates, `between`, and sane JSON."""
+    out = agreement_table(demo)
+    json.dumps(out, allow_nan=False)
+    for column in ("label_a", "label_b"):
+        found = out[column]
+        assert found["n"] == 120
+        for name in MEASURES:
+            low, high = found[name]["ci"]
+            assert low <= found[name]["estimate"] <= high
+        assert [sum(row) for row in found["confusion"]] == [
+            (demo.filter(vote=0)[column] == v).sum() for v in range(1, 6)
+        ]
+    assert list(out["between"]) == ["label_a|label_b"]
+    assert out["label_a"]["bias"]["estimate"] == pytest.approx(
+        (demo.filter(vote=0)["score"] - demo.filter(vote=0)["label_a"]).mean()
+    )
+    assert any("further votes" in w for w in out["warnings"])
+
+
+def test_constant_scores_of_the_messy_set(root):
+    """Kappa 0, correlations null with the reason; 16b: kappa and alpha null."""
+    frame = pl.read_csv(root / "tests/messy/16_constant_scores.csv")
+    out = agreement_table(frame, judge="judge_score", labels=["human_score"])
+    found = out["human_score"]
+    assert found["weighted_kappa"]["estimate"] == 0
+    assert found["krippendorff_alpha"]["estimate"] == pytest.approx(-0.575)
+    assert found["spearman"] == {"estimate": None, "ci": None}
+    assert any("spearman is undefined" in w for w in out["warnings"])
+    frame = pl.read_csv(root / "tests/messy/16b_all_equal.csv")
+    found = agreement_table(frame, judge="judge_score", labels=["human_score"])
+    assert found["human_score"]["exact"]["estimate"] == 1
+    assert found["human_score"]["weighted_kappa"]["estimate"] is None
+    assert found["human_score"]["krippendorff_alpha"]["estimate"] is None
+
+
+def test_cells_that_are_no_scores_are_counted():
+    """Spellings are read, parse failures (0, -1) and words are left out and named."""
+    frame = pl.DataFrame(
+        {
+            "score": ["4/5", "3.0", "0", "-1", "N/A", "3 or 4", "2"],
+            "label_x": [4, 3, 2, 2, 2, 2, 2],
+        }
+    )
+    out = agreement_table(frame)
+    assert out["label_x"]["n"] == 3
+    assert out["label_x"]["exact"]["estimate"] == 1
+    assert out["excluded"]["score"] == {
+        "missing": 1,
+        "not_a_score": 1,
+        "out_of_range": 2,
+    }
+    assert any("were left out" in w for w in out["warnings"])
+
+
+def test_real_values_and_other_scales():
+    """A 0 to 1 judge against labels of 1 to 4: ranks, and null with the reason."""
+    frame = pl.DataFrame(
+        {"score": [0.1, 0.4, 0.35, 0.9, 0.75], "label_x": [1, 2, 2, 4, 3]}
+    )
+    out = agreement_table(frame, scale=(1, 4))
+    assert out["label_x"]["spearman"]["estimate"] == pytest.approx(0.97467943)
+    for name in ("exact", "adjacent", "weighted_kappa", "bias"):
+        assert out["label_x"][name]["estimate"] is None
+    assert out["label_x"]["confusion"] is None
+    assert any("only ranks" in w for w in out["warnings"])
+
+
+def test_an_average_with_parse_failures_keeps_its_scale():
+    """3.5 is a value, a lone 0 is none."""
+    frame = pl.DataFrame({"score": [3.5, 0.0, 2.0, 4.5], "label_x": [3, 3, 2, 5]})
+    out = agreement_table(frame)
+    assert out["label_x"]["n"] == 3
+    assert out["excluded"]["score"] == {"out_of_range": 1}
+    assert out["label_x"]["bias"]["estimate"] == pytest.approx(0.0)
+
+
+def test_a_label_column_without_pairs_is_null_not_an_error():
+    """Another column has labels: this one is null, with the reason."""
+    frame = pl.DataFrame(
+        {"score": [3, 4, 5], "label_x": [3, 4, 4], "label_y": [None, None, None]}
+    )
+    out = agreement_table(frame)
+    assert out["label_x"]["n"] == 3
+    assert out["label_y"]["n"] == 0
+    assert out["label_y"]["exact"] == {"estimate": None, "ci": None}
+    assert out["between"]["label_x|label_y"]["n"] == 0
+
+
+def test_errors_say_what_to_do():
+    """A missing column, no label column, nothing on the scale."""
+    frame = pl.DataFrame({"score": [30, 80], "label_x": [1, 2], "ok": [True, False]})
+    with pytest.raises(TableError, match="no column 'judge'"):
+        agreement_table(frame, judge="judge")
+    with pytest.raises(TableError, match="no column is called label_"):
+        agreement_table(frame.drop("label_x"))
+    with pytest.raises(StatisticsError, match="2 out_of_range"):
+        agreement_table(frame)
+    with pytest.raises(TableError, match="true and false"):
+        agreement_table(frame, labels=["ok"])
+
+
+def test_a_wide_scale_still_has_its_table():
+    """0 to 10, as some products label."""
+    frame = pl.DataFrame({"score": [0, 5, 10, 7], "label_x": [1, 5, 9, 7]})
+    out = agreement_table(frame, scale=(0, 10))
+    assert len(out["label_x"]["confusion"]) == 11
+    assert out["label_x"]["exact"]["estimate"] == 0.5
