@@ -78,7 +78,7 @@ def _error_row(check: CollapseCheck) -> tuple[str, str, str]:
     e = check.errors
     return (
         name,
-        "ok" if e.skill > 0.6 else "look",
+        "ok" if e.skill > 0.8 else "look",
         f"TPR {percent(e.true_positive_rate)}, TNR {percent(e.true_negative_rate)}: "
         f"the judge's difference is about {percent(e.skill)} of the true one",
     )

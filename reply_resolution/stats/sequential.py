@@ -11,22 +11,6 @@ from dataclasses import dataclass
 import math
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.integrity import (
-    missing_score_test,
-    sample_ratio_test,
-    worst_case_bounds,
-)
-from reply_resolution.stats.multiplicity import adjust
-
-__all__ = [
-    "ConfidenceSequence",
-    "adjust",
-    "confidence_sequence",
-    "missing_score_test",
-    "running_intersection",
-    "sample_ratio_test",
-    "worst_case_bounds",
-]
 
 #: Below this many units in both arms together the normal limit is a poor guide.
 SMALLEST_N = 100
