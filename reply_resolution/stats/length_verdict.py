@@ -95,8 +95,7 @@ def length_verdict(
         return LengthVerdict(
             "not measured",
             "none",
-            "Label replies, or judge padded twins: without either, nothing is known "
-            "about length.",
+            _why_not(bias),
             (),
             None,
             None,
@@ -149,6 +148,17 @@ def length_verdict(
             "that would matter. Read the corrected effect, or repair the rubric."
         )
     return LengthVerdict(word, mark, sentence, found, largest, at_stake, margin)
+
+
+def _why_not(bias: LengthBias | None) -> str:
+    """Why nothing was measured, and what to do."""
+    if bias is None:
+        return (
+            "Label replies, or judge padded twins: without either, nothing is known "
+            "about length."
+        )
+    reasons = " ".join(w[0].upper() + w[1:] for w in bias.warnings)
+    return f"The {bias.n} labelled replies cannot tell. {reasons}".strip()
 
 
 def _bounds(

@@ -3,10 +3,11 @@
 from dataclasses import replace
 import json
 
+import polars as pl
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.length import LengthBias
+from reply_resolution.stats.length import LengthBias, length_bias
 from reply_resolution.stats.length_effects import LengthEffect
 from reply_resolution.stats.length_pairs import PairsTest
 from reply_resolution.stats.length_verdict import length_verdict
@@ -147,6 +148,17 @@ def test_without_evidence_nothing_is_measured() -> None:
         assert (verdict.word, verdict.mark) == ("not measured", "none")
         assert verdict.largest is None
         json.dumps(verdict.to_dict(), allow_nan=False)
+
+
+def test_a_judge_that_never_varies_is_said_to_be_the_reason() -> None:
+    """Labels there are, but a constant judge: the sentence does not ask for labels."""
+    frame = pl.DataFrame(
+        {"score": [4] * 6, "label": [1, 2, 3, 4, 5, 1], "length": [9, 8, 7, 6, 5, 4]}
+    )
+    verdict = length_verdict(length_bias(frame, length="length"))
+    assert verdict.word == "not measured"
+    assert "same for all 6 replies" in verdict.sentence
+    assert "Label replies" not in verdict.sentence
 
 
 def test_standardised_bias_is_weighed_in_points_of_the_judge() -> None:
