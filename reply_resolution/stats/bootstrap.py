@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.inversion import fast_length
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
 Method = Literal["expanded", "percentile", "bca"]
@@ -271,7 +272,7 @@ def _sum_of_draws(
     mean = float(p @ d)
     sd = sqrt(n * float(p @ (d - mean) ** 2))
     top = n * int(d.max())
-    length = min(top + 1, ceil(2 * width * sd) + 60)
+    length = fast_length(min(top + 1, ceil(2 * width * sd) + 60))
     base = 0
     if length <= top:
         base = min(max(floor(n * mean) - length // 2, 0), top + 1 - length)
@@ -319,14 +320,15 @@ class _Distribution:
         bound = -((numerator - self.sums * self.m) // self.n)
         place = -((self.other.start - bound) // self.other.step)
         place = np.clip(place, 0, len(self.other.mass))
-        return float(self.mass @ self.above[place])
+        # not a dot product: BLAS would wake its threads for a few thousand numbers
+        return float((self.mass * self.above[place]).sum())
 
     def at_least(self, numerator: int) -> float:
         """P(difference >= numerator)."""
         bound = (self.sums * self.m - numerator) // self.n
         place = (bound - self.other.start) // self.other.step + 1
         place = np.clip(place, 0, len(self.other.mass))
-        return float(self.mass @ self.below[place])
+        return float((self.mass * self.below[place]).sum())
 
     def around_estimate(self) -> tuple[float, float]:
         """P(below the estimate), P(at it)."""

@@ -61,8 +61,8 @@ def dealt_by_inversion(
     tilt = _solve_tilt(active, center, mean)
     pools = [_tilted(m, d, n, tilt) for m, d, n in active]
     sd = sqrt(sum(t.variance for t in pools))
-    length = min(high - low + 1, ceil(2 * _WIDTH * sd) + 60)
-    base = low if length == high - low + 1 else floor(center) - length // 2
+    length = fast_length(min(high - low + 1, ceil(2 * _WIDTH * sd) + 40))
+    base = low if length > high - low else floor(center) - length // 2
     frequencies = np.arange(length // 2 + 1, dtype=np.int64)
     phi = np.ones(len(frequencies), dtype=np.complex128)
     for pool in pools:
@@ -176,7 +176,7 @@ def _multiply(
 ) -> tuple[Ints, NDArray[np.complex128]]:
     """Multiply in one pool's characteristic function; keep what is not negligible."""
     size = int(pool.m.sum())
-    modulus = min(size + 1, ceil(10 * sqrt(pool.variance_dealt)) + 60)
+    modulus = min(size + 1, ceil(10 * sqrt(pool.variance_dealt)) + 20)
     spread = pool.p * pool.q
     # |factor|**m < exp(-44) once the angle exceeds this; pi where it never does
     ratio = -np.expm1(-2 * _NEGLIGIBLE / pool.m) / np.maximum(4 * spread, 1e-300)
@@ -201,37 +201,62 @@ def _multiply(
     for start in range(0, len(frequencies), rows):
         cut = slice(start, start + rows)
         r = origin[cut, None] + around
+        turns = [
+            r / modulus + ((frequencies[cut] * int(dk)) % length / length)[:, None]
+            for dk in pool.d
+        ]
         exponent = np.zeros(r.shape)
-        angle = np.zeros(r.shape)
-        for mk, dk, pk, qk in zip(pool.m, pool.d, pool.p, pool.q, strict=True):
-            along = (frequencies[cut] * int(dk)) % length / length
-            turn = r / modulus + along[:, None]
-            size_k, angle_k = _log_factor(pk, qk, turn, crude=mk > 200)
-            exponent += mk * size_k
-            angle += mk * angle_k
-        angle -= ((r * (pool.drawn % modulus)) % modulus) * (2 * pi / modulus)
-        dealt[cut] = (np.exp(exponent) * (np.cos(angle) + 1j * np.sin(angle))).sum(1)
+        for mk, pk, qk, turn in zip(pool.m, pool.p, pool.q, turns, strict=True):
+            exponent += mk * _log_size(pk, qk, turn, crude=mk > 200)
+        kept = exponent > -_NEGLIGIBLE
+        angle = ((r[kept] * (pool.drawn % modulus)) % modulus) * (-2 * pi / modulus)
+        for mk, pk, turn in zip(pool.m, pool.p, turns, strict=True):
+            angle += mk * _angle(pk, turn[kept])
+        height = np.exp(exponent[kept])
+        part = np.zeros(r.shape, dtype=np.complex128)
+        part[kept] = height * np.cos(angle) + 1j * (height * np.sin(angle))
+        dealt[cut] = part.sum(1)
     return frequencies, phi * dealt / modulus
 
 
-def _log_factor(
-    p: float, q: float, turn: Floats, *, crude: bool
-) -> tuple[Floats, Floats]:
-    """log|q + p exp(ix)| and its angle, x being `turn` whole turns.
+def _log_size(p: float, q: float, turn: Floats, *, crude: bool) -> Floats:
+    """log|q + p exp(ix)|, x being `turn` whole turns.
 
-    Near a half turn the modulus may vanish and needs the direct form; with many
-    replies at the level (`crude`) the factor is negligible there.
+    Near a half turn it may vanish and needs the direct form; with many replies at the
+    level (`crude`) the factor is negligible there.
     """
-    x = 2 * pi * (turn - np.rint(turn))
-    sine = np.sin(x / 2) ** 2
-    shrink = 4 * p * q * sine
-    real, imaginary = 1 - 2 * p * sine, p * np.sin(x)
-    size = 0.5 * np.log1p(-np.minimum(shrink, 0.999))
+    sine = np.sin(pi * turn) ** 2
+    size: Floats = 0.5 * np.log1p(-np.minimum(4 * p * q * sine, 0.999))
     if not crude:
-        far = shrink > 0.5
+        far = 4 * p * q * sine > 0.5
+        x, low = 2 * pi * turn[far], 1 - 2 * p * sine[far]
         with np.errstate(divide="ignore"):
-            size[far] = np.log(np.hypot(real[far], imaginary[far]))
-    return size, np.arctan2(imaginary, real)
+            size[far] = np.log(np.hypot(low, p * np.sin(x)))
+    return size
+
+
+def _angle(p: float, turn: Floats) -> Floats:
+    """Angle of q + p exp(ix), x being `turn` whole turns."""
+    x = 2 * pi * (turn - np.rint(turn))
+    out: Floats = np.arctan2(p * np.sin(x), 1 - 2 * p * np.sin(x / 2) ** 2)
+    return out
+
+
+def fast_length(n: int) -> int:
+    """Smallest length from n up whose only prime factors are 2, 3 and 5.
+
+    Fourier transforms of prime lengths take several times as long.
+    """
+    best = 1 << max(0, (n - 1).bit_length())
+    five = 1
+    while five < best:
+        three = five
+        while three < best:
+            length = three << max(0, (-(-n // three) - 1).bit_length())
+            best = min(best, length) if length >= n else best
+            three *= 3
+        five *= 5
+    return best
 
 
 def _turns(numerator: Ints, denominator: int) -> NDArray[np.complex128]:
@@ -268,15 +293,14 @@ def flipped_by_inversion(d: Ints, counts: Ints, center: float) -> tuple[Ints, Fl
             break
         tilt = float(step)
     sd = sqrt(float((counts * p * q) @ (d * d)))
-    length = min(total + 1, ceil(2 * _WIDTH * sd) + 60)
-    base = 0 if length == total + 1 else floor(center) - length // 2
+    length = fast_length(min(total + 1, ceil(2 * _WIDTH * sd) + 40))
+    base = 0 if length > total else floor(center) - length // 2
     j = np.arange(length // 2 + 1, dtype=np.int64)
     exponent, angle = np.zeros(len(j)), np.zeros(len(j))
     for dk, nk, pk, qk in zip(d.tolist(), counts.tolist(), p, q, strict=True):
         turn = (j * dk) % length / length
-        size_k, angle_k = _log_factor(pk, qk, turn, crude=nk > 200)
-        exponent += nk * size_k
-        angle += nk * angle_k
+        exponent += nk * _log_size(pk, qk, turn, crude=nk > 200)
+        angle += nk * _angle(pk, turn)
     phi = np.exp(exponent) * (np.cos(angle) + 1j * np.sin(angle))
     phi = phi * _turns(-j * (base % length), length)
     values = base + np.arange(length, dtype=np.int64)

@@ -10,11 +10,12 @@ from math import ceil, floor, sqrt
 
 import numpy as np
 
+from reply_resolution.stats.inversion import fast_length
 from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.permutation import checked_table, permutation_test
 from reply_resolution.stats.saddlepoint import Floats, Ints, binomial_pmf
 
-_DIRECT = 3_000  # states up to which plain convolution is as fast as Fourier's
+_DIRECT = 600  # states up to which plain convolution is as fast as Fourier's
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ def cut_tests(
     c2, t2, _ = checked_table(control, treatment, None)
     c, t = c2[0], t2[0]
     z = cut_statistics(c, t)
+    chain = _Chain.of(c + t, int(t.sum()))
     n0, n1 = int(c.sum()), int(t.sum())
     out = []
     for k in range(1, len(c)):
@@ -75,7 +77,7 @@ def cut_tests(
         single = permutation_test(
             np.array([n0 - x0, x0]), np.array([n1 - x1, x1])
         ).pvalue
-        adjusted = max_cut_pvalue(c + t, n1, abs(float(z[k - 1])))
+        adjusted = chain.outside(abs(float(z[k - 1])))
         out.append(
             CutEffect(
                 cut=lowest + k,
@@ -131,61 +133,82 @@ def max_cut_pvalue(pool: Ints, drawn: int, bound: float) -> float:
     Returns:
         The probability, to about 1e-13 absolute.
     """
-    if bound <= 1e-12:
-        return 1.0
-    size = int(pool.sum())
-    below = np.cumsum(pool)
-    spread = _spread(below, size, drawn)
-    outside = 0.0
-    start, mass = 0, np.ones(1)  # states: replies dealt so far to the treatment
-    for k in range(len(pool)):
-        done, sd = int(below[k]), float(spread[k])
-        middle = drawn * done / size
-        low = max(0, drawn - (size - done))
-        high = min(drawn, done)
-        reach = 10 * sd + 30
-        low, high = max(low, floor(middle - reach)), min(high, ceil(middle + reach))
-        start, mass = _step(start, mass, int(pool[k]), size, drawn, low, high)
-        # in proportion to how likely it is to end with exactly `drawn`
-        if k == len(pool) - 1:
-            break
-        states = start + np.arange(len(mass))
-        over = np.abs(states - middle) >= bound * sd * (1 - 1e-12)
-        if sd > 0 and over.any():
-            rest = _finish(states[over], size - done, drawn, size)
-            outside += float(mass[over] @ rest)
-            mass = np.where(over, 0.0, mass)
-    total = binomial_pmf(np.array([drawn]), size, drawn / size)[0]
-    return min(1.0, outside / float(total))
+    return _Chain.of(pool, drawn).outside(bound)
 
 
-def _step(
-    start: int, mass: Floats, level: int, size: int, drawn: int, low: int, high: int
-) -> tuple[int, Floats]:
-    """Add one level's dealt replies (binomial at the pool's rate), cut to a window."""
-    rate = drawn / size
-    sd = sqrt(level * rate * (1 - rate))
-    first = max(0, floor(level * rate - 10 * sd - 30))
-    last = min(level, ceil(level * rate + 10 * sd + 30))
-    part = binomial_pmf(np.arange(first, last + 1), level, rate)
-    spread = _convolve(mass, part)
-    begin = start + first
-    out = np.zeros(high - low + 1)
-    a, b = max(low, begin), min(high, begin + len(spread) - 1)
-    if a <= b:
-        out[a - low : b - low + 1] = spread[a - begin : b - begin + 1]
-    return low, out
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One level of the chain: replies dealt up to and including it.
+
+    `states` are the numbers dealt so far (a window of them), `middle` and `spread`
+    their mean and standard deviation, `first` and `part` the level's own number dealt
+    (binomial at the pool's rate), `rest` the probability that the levels above bring
+    the number dealt to what the treatment holds.
+    """
+
+    states: Ints
+    middle: float
+    spread: float
+    first: int
+    part: Floats
+    rest: Floats
 
 
-def _finish(states: Ints, rest: int, drawn: int, size: int) -> Floats:
-    """Probability that the remaining levels bring the number dealt to `drawn`."""
-    return binomial_pmf(drawn - states, rest, drawn / size)
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Dealing scores level by level: a Markov chain in the number dealt so far."""
+
+    steps: tuple[_Step, ...]
+    total: float
+
+    @classmethod
+    def of(cls, pool: Ints, drawn: int) -> "_Chain":
+        size = int(pool.sum())
+        rate = drawn / size
+        below = np.cumsum(pool)
+        spreads = _spread(below, size, drawn)
+        steps = []
+        for k in range(len(pool) - 1):
+            done, level, sd = int(below[k]), int(pool[k]), float(spreads[k])
+            middle = drawn * done / size
+            reach = 10 * sd + 30
+            low = max(0, drawn - (size - done), floor(middle - reach))
+            high = min(drawn, done, ceil(middle + reach))
+            states = np.arange(low, high + 1, dtype=np.int64)
+            wide = 10 * sqrt(level * rate * (1 - rate)) + 30
+            first = max(0, floor(level * rate - wide))
+            last = min(level, ceil(level * rate + wide))
+            part = binomial_pmf(np.arange(first, last + 1), level, rate)
+            rest = binomial_pmf(drawn - states, size - done, rate)
+            steps.append(_Step(states, middle, sd, first, part, rest))
+        total = float(binomial_pmf(np.array([drawn]), size, rate)[0])
+        return cls(tuple(steps), total)
+
+    def outside(self, bound: float) -> float:
+        """Probability that some cut reaches the bound."""
+        if bound <= 1e-12:
+            return 1.0
+        start, mass, outside = 0, np.ones(1), 0.0
+        for step in self.steps:
+            spread = _convolve(mass, step.part)
+            begin, low, high = start + step.first, step.states[0], step.states[-1]
+            mass = np.zeros(len(step.states))
+            a, b = max(low, begin), min(high, begin + len(spread) - 1)
+            if a <= b:
+                mass[a - low : b - low + 1] = spread[a - begin : b - begin + 1]
+            start = int(low)
+            if step.spread > 0:
+                away = np.abs(step.states - step.middle)
+                over = away >= bound * step.spread * (1 - 1e-12)
+                outside += float((mass[over] * step.rest[over]).sum())
+                mass[over] = 0.0
+        return min(1.0, outside / self.total)
 
 
 def _convolve(a: Floats, b: Floats) -> Floats:
     if min(len(a), len(b)) <= _DIRECT:
         return np.convolve(a, b)
-    length = len(a) + len(b) - 1
+    length = fast_length(len(a) + len(b) - 1)
     out = np.fft.irfft(np.fft.rfft(a, length) * np.fft.rfft(b, length), length)
-    clipped: Floats = np.maximum(out, 0.0)
+    clipped: Floats = np.maximum(out[: len(a) + len(b) - 1], 0.0)
     return clipped

@@ -178,7 +178,7 @@ def test_one_user_in_both_arms_changes_little() -> None:
 
 
 def test_strata_of_users_are_permuted_within() -> None:
-    """Between strata there is nothing to compare: a difference of levels is no effect."""
+    """Between strata nothing is compared: a difference of levels is no effect."""
     easy = _units([[5, 5], [5], [4, 5]], [[5], [5, 5], [5, 4]])
     hard = _units([[1], [1, 1], [2]], [[1, 1], [1], [2]])
     both = Units(

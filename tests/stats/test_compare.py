@@ -243,7 +243,7 @@ def test_several_treatments_are_adjusted() -> None:
 
 
 def test_three_arms_of_pairs_are_each_paired_with_control() -> None:
-    """A request without one treatment still serves the other; control rows count once."""
+    """A request without one treatment still serves the other."""
     frame = pl.DataFrame(
         {
             "request_id": ["x", "x", "x", "y", "y", "z", "w"],
@@ -367,7 +367,7 @@ def test_adding_nan_changes_nothing() -> None:
 def test_only_nan_is_an_error() -> None:
     """Nothing but NaN in an arm is no evidence (scipy 4067: p = 0.006)."""
     frame = pl.DataFrame({"arm": ["a", "b"] * 5, "score": [float("nan")] * 10})
-    with pytest.raises(StatisticsError, match="10 missing|5 missing"):
+    with pytest.raises(StatisticsError, match="5 missing"):
         compare(frame, control="a")
 
 

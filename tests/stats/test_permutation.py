@@ -29,7 +29,7 @@ def _scores(case: dict[str, Any]) -> np.ndarray:
 
 
 def test_every_printed_two_sample_case(oracle: Callable[[str], Any]) -> None:
-    """The exact p-values and mid-ps of R coin, SAS, textbooks and rational arithmetic."""
+    """The exact p-values and mid-ps of coin, SAS, books and rational arithmetic."""
     for case in oracle("permutation")["cases"]:
         found = permutation_test(
             np.array(case["B"]),
