@@ -76,8 +76,13 @@ class Preparation:
             )
 
     def __bool__(self) -> bool:
-        """Whether anything is done at all."""
-        return bool(self.document())
+        """Whether anything is done at all; asked for every row, so kept cheap."""
+        return (
+            self.strip_html
+            or self.strip_quotes
+            or self.mask
+            or self.max_chars is not None
+        )
 
     def document(self) -> dict[str, Any]:
         """The options that are on, for the hash; empty when nothing is done."""

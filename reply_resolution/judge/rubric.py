@@ -48,6 +48,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _LABEL = re.compile(r"(?P<name>[^@\s]+)@v(?P<number>[0-9]+):(?P<hash>[0-9a-f]{8,64})\Z")
 _NEEDED = ("request", "reply")
+_OPENING = {name: f'"{name}":' for name in FIELDS}
 # What JSONEncoder itself uses for a text, without building an object around it.
 _QUOTE: Callable[[str], str] = json.encoder.encode_basestring
 
@@ -303,11 +304,12 @@ class Rubric:
         else:
             note = ""
         parts = []
+        get = row.get
         for name in self.fields:
-            value = row.get(name)
+            value = get(name)
             if isinstance(value, str):
                 if value or name in _NEEDED:
-                    parts.append(f'"{name}":{_QUOTE(value)}')
+                    parts.append(_OPENING[name] + _QUOTE(value))
             elif value is None:
                 if name in _NEEDED:
                     raise TableError(

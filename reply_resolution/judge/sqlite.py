@@ -44,6 +44,7 @@ CREATE TABLE attempts (
 CREATE TABLE requests (
   request_id TEXT NOT NULL, arm TEXT NOT NULL, key BLOB NOT NULL,
   PRIMARY KEY (request_id, arm, key)) WITHOUT ROWID;
+CREATE TABLE noted (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE claims (
   key BLOB PRIMARY KEY, owner TEXT NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE capabilities (

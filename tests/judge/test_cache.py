@@ -183,7 +183,7 @@ def test_nothing_is_pickled_and_the_file_reads_with_any_sqlite(cache, path):
         for row in cursor:
             for name, cell in zip(names, row, strict=True):
                 assert isinstance(cell, int | float | str | None) or (
-                    name == "key" and len(cell) == 32
+                    name in ("key", "digest") and len(cell) == 32
                 )
     plain.close()
 
@@ -258,6 +258,21 @@ def test_trace_reprints_the_exact_request(cache):
         cache.trace("E1", arm="treatment")
     with pytest.raises(CacheError, match="no verdict for 'nobody'"):
         cache.trace("nobody")
+
+
+def test_requests_noted_again_cost_nothing_and_new_ones_are_added(cache):
+    """The same batch twice is noted once; one more row in it is found too."""
+    kept = verdict(1)
+    cache.put_many([kept])
+    rows = [("E1", "control", kept.key), ("E2", None, kept.key)]
+    cache.note_requests(rows)
+    cache.note_requests(iter(rows))
+    cache.note_requests([*rows, ("E3", "treatment", kept.key)])
+    assert cache.trace("E3")[0].seen_as == (
+        ("E1", "control"),
+        ("E2", None),
+        ("E3", "treatment"),
+    )
 
 
 # Single flight
