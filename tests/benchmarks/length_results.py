@@ -49,7 +49,7 @@ def _simulated() -> list[str]:
         "",
         "Effect of a treatment that is longer and no better, judge biased, 600 runs: "
         f"the corrected interval covers the truth in {covered / 600:.1%}, the raw "
-        f"one in {raw / 600:.1%}; mean corrected effect {sum(effects) / 600:+.3f} points.",
+        f"one in {raw / 600:.1%}; mean corrected effect {sum(effects) / 600:+.3f}.",
     ]
 
 
