@@ -22,7 +22,8 @@ _FACETS = ("arm", "score", "status", "topic", "language")
 #: A column with more values than this is no facet unless it is asked for.
 _MOST = 100
 _ORDERS = ("table", "disagreement", "random")
-_KEYS = "j next, k back, m mate, g first, e end, 1 to 5 score, 0 all, a arm, t status"
+#: What the keys do, for the reader.
+KEYS = "j next, k back, m mate, g first, e end, 1 to 5 score, 0 all, a arm, t status"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +203,7 @@ class Explorer:
         if "score" in self.facets and key in {str(v) for v in self.values("score")}:
             self.choose("score", int(key))
             return ""
-        return f"{key!r} means nothing here: {_KEYS}."
+        return f"{key!r} means nothing here: {KEYS}."
 
     def filters(self) -> str:
         """The filters in words; "" if there are none."""

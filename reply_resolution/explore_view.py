@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
 from reply_resolution.display import Html, element, html, number, shorten, table
-from reply_resolution.explore import _KEYS
+from reply_resolution.explore import KEYS
 from reply_resolution.text_blocks import blocks, heading, turns_text
 
 if TYPE_CHECKING:
@@ -21,7 +21,11 @@ def widget(explorer: "Explorer") -> Any:  # noqa: ANN401
     status = w.HTML()
     left = w.HTML(layout=w.Layout(flex="1 1 22em", min_width="0"))
     right = w.HTML(layout=w.Layout(flex="1 1 22em", min_width="0"))
-    keys = w.Text(placeholder=_KEYS, description="Key", layout=w.Layout(width="44em"))
+    keys = w.Text(
+        placeholder="j, k, m, 1 to 5, 0 …",
+        description="Key",
+        layout=w.Layout(width="18em"),
+    )
     chosen = {
         name: w.Dropdown(
             options=_options(explorer, name),
@@ -151,6 +155,8 @@ def _status(explorer: "Explorer", entry: "Entry | None", message: str) -> ET.Ele
         "p",
         element("strong", place),
         f"  {filters}  {message}".rstrip(),
+        element("br"),
+        element("small", KEYS),
         role="status",
         style="margin:4px 0",
     )
@@ -158,9 +164,11 @@ def _status(explorer: "Explorer", entry: "Entry | None", message: str) -> ET.Ele
 
 def _asked(entry: "Entry") -> ET.Element:
     row = entry.row
+    about = [str(row[c]) for c in ("topic", "language") if row.get(c) is not None]
+    name = ", ".join([f"Request {row['request_id']}", *about])
     return blocks(
         [
-            (f"Request {row['request_id']}", row["request"] or "(empty)"),
+            (name, row["request"] or "(empty)"),
             ("Earlier turns", turns_text(row.get("conversation"))),
             ("Facts the assistant had", row.get("context") or ""),
         ]

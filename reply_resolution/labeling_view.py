@@ -28,7 +28,11 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     status = w.HTML()
     card = w.HTML(layout=w.Layout(flex="3 1 24em", min_width="0"))
     rubric = w.HTML(layout=w.Layout(flex="2 1 16em", min_width="0"))
-    keys = w.Text(placeholder=_HELP, description="Key", layout=w.Layout(width="26em"))
+    keys = w.Text(
+        placeholder="1 to 5, 0, u, s, n",
+        description="Key",
+        layout=w.Layout(width="18em"),
+    )
     note = w.Text(
         placeholder="then Enter; saved with the next label",
         description="Note",
@@ -41,7 +45,7 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
         for score in range(low, high + 1)
     }
     for key, words in (("0", "Cannot judge"), ("s", "Skip"), ("u", "Undo")):
-        buttons[key] = w.Button(description=words, layout=w.Layout(width="8em"))
+        buttons[key] = w.Button(description=words, layout=w.Layout(width="10em"))
 
     def refresh(message: str) -> None:
         status.value = html(_status(session, message)).markup
@@ -52,9 +56,9 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
 
     def act(key: str) -> None:
         try:
-            before = session.card
+            before = session.answered
             message = session.press(key, note=note.value, at=_sent_at())
-            if session.card is not before:
+            if session.answered > before:  # a skip or an undo keeps the note
                 note.value = ""
         except LabelError as error:
             message = str(error)
@@ -88,7 +92,7 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     for key, button in buttons.items():
         button.on_click(on_click(key))
     rubric.value = html(_rubric(session)).markup
-    refresh(" ".join(session.notes) or "Click into the box and press a key.")
+    refresh(" ".join(session.notes) or "Click into the key box and press a key.")
     texts = w.HBox([card, rubric], layout=w.Layout(flex_flow="row wrap"))
     entry = w.HBox([keys, note], layout=w.Layout(flex_flow="row wrap"))
     row = w.HBox(list(buttons.values()), layout=w.Layout(flex_flow="row wrap"))
@@ -172,6 +176,8 @@ def _status(session: "LabelSession", message: str) -> ET.Element:
         "p",
         element("strong", session.progress()),
         f"  {message}",
+        element("br"),
+        element("small", _HELP),
         role="status",
         style="margin:4px 0",
     )

@@ -201,7 +201,7 @@ def run_cell(page: Any) -> Any:
         if first.locator(".jp-InputPrompt").inner_text().strip() != "[ ]:":
             break
         page.wait_for_timeout(1500)
-    box = page.locator('.jp-OutputArea-output input[placeholder*="0 "]').first
+    box = page.locator('.jp-OutputArea-output input[placeholder*="1 to 5"]').first
     box.wait_for()
     return box
 
@@ -279,7 +279,7 @@ def test_labelling_by_keys_survives_a_killed_kernel(
     wait_idle(page)
     run_cell(page)
     page.wait_for_selector(f"text=Going on after {middle} of {count}")
-    box = page.locator('.jp-OutputArea-output input[placeholder*="0 "]').first
+    box = page.locator('.jp-OutputArea-output input[placeholder*="1 to 5"]').first
     for i in range(middle, count):
         press(typed[i], i + 1)
     page.wait_for_selector("text=Thank you")

@@ -90,6 +90,32 @@ def test_the_browser_gets_no_arm_no_id_and_no_score(tmp_path: Path):
     assert "All 5 are answered" in sent[-1]
 
 
+def test_the_judges_scores_change_nothing_that_is_sent(tmp_path: Path):
+    """Other scores and reasons, and the browser gets the same, byte for byte."""
+    sent = []
+    for run, score in enumerate((1, 5)):
+        frame = pl.DataFrame(
+            {
+                "request_id": [str(i) for i in range(9)],
+                "arm": ["A", "B", "C"] * 3,
+                "request": [f"question {i}" for i in range(9)],
+                "reply": ["answer"] * 9,
+                "score": [score] * 9,
+                "reason": [f"reason {score}"] * 9,
+            }
+        )
+        session = LabelSession.open(
+            tmp_path / f"{run}.jsonl", frame, annotator="anna", clock=Clock()
+        )
+        widget = session.show()
+        shown = []
+        for key in "12s45":
+            find(widget, description="Key").value = key
+            shown += [s["value"] for s in states(widget) if "HTML" in s["_view_name"]]
+        sent.append(shown)
+    assert sent[0] == sent[1]
+
+
 def test_markup_in_a_reply_is_inert(tmp_path: Path):
     """Text of users and models is escaped before it is sent."""
     widget = make(tmp_path / "a.jsonl", reply=EVIL).show()
@@ -121,6 +147,7 @@ def test_a_note_goes_with_the_next_label_and_no_further(tmp_path: Path):
     note = find(widget, description="Note")
     note.value = "wrong price"
     find(widget, description="Key").value = "n"
+    find(widget, description="Key").value = "s"
     assert session.answered == 0
     find(widget, description="Key").value = "2"
     find(widget, description="Key").value = "3"

@@ -317,6 +317,20 @@ def test_columns_are_mapped_by_our_name_first(tmp_path: Path):
     assert "'reply' was left out" in table.notes[0]
 
 
+def test_real_tables_are_read_without_a_loss(real_data: Path):
+    """The real sets: all rows of CSV, Parquet and threads, and nothing to repair."""
+    for name, rows in (
+        ("hanna/human_ratings.parquet", 19008),
+        ("hanna/tidy.csv", 1056),
+        ("llm_rubric_real/tidy.csv", 223),
+        ("mtrag_human/tidy.csv", 477),
+        ("mtrag_human/threads.jsonl", 159),
+    ):
+        table = read_table(real_data / name)
+        assert table.frame.height == rows
+        assert table.problems.is_empty()
+
+
 def test_the_hash_is_of_the_content(tmp_path: Path):
     """A file's hash is its bytes'; equal frames have equal hashes, others not."""
     path = tmp_path / "t.csv"
