@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reply_resolution.judge.client import Client, Endpoint
+from reply_resolution.judge.client import Client
 from reply_resolution.judge.dialect import Dialect, identity_in
+from reply_resolution.judge.endpoint import Endpoint
 from reply_resolution.judge.identity import JudgeIdentity, clean_endpoint
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.store import CacheStore

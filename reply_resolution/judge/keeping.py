@@ -106,6 +106,12 @@ class Bookkeeper:
                 future.set_result(None)
         self._wanted = []
 
+    def unreached(self, *, interrupted: bool) -> str:
+        """Why a row was not reached, one word: budget, interrupted or stopped."""
+        if interrupted:
+            return "interrupted"
+        return "budget" if self.refusal is not None else "stopped"
+
     def settle(self, reservation: Reservation, outcome: Outcome | None) -> None:
         """Note what a booked call cost; None (cancelled) and the unknown in full."""
         usage = outcome.usage if outcome is not None else None

@@ -9,7 +9,7 @@ from reply_resolution.errors import CacheError, VersionMismatchError
 from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.desk import fetch
 from reply_resolution.judge.identity import JudgeIdentity
-from reply_resolution.judge.judge import check_table
+from reply_resolution.judge.job import check_table
 from reply_resolution.judge.outcome_table import verdict_table
 from reply_resolution.judge.worklist import Worklist
 from reply_resolution.replies import empty_expr

@@ -7,6 +7,8 @@ from typing import Any
 import polars as pl
 
 from reply_resolution.display import number
+from reply_resolution.judge.case import Tally
+from reply_resolution.judge.engine import Engine
 from reply_resolution.judge.progress import duration
 from reply_resolution.judge.rubric import Rubric
 
@@ -168,3 +170,57 @@ class Estimate:
     def to_dict(self) -> dict[str, Any]:
         """The numbers by name."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+def summarize(
+    table: pl.DataFrame, engine: Engine | None, seconds: float, changes: str
+) -> RunSummary:
+    """Count a run's table, and add what the run noted.
+
+    Args:
+        table: The verdicts.
+        engine: What obtained them; None where nothing was missing.
+        seconds: Wall time.
+        changes: How the server was asked differently, in words; "" if it wasn't.
+    """
+    counts = (
+        table.group_by(pl.col("arm").fill_null(""), "status", maintain_order=True)
+        .agg(pl.len())
+        .sort("arm", "status")
+    )
+    statuses: dict[str, dict[str, int]] = {}
+    for arm, status, n in counts.iter_rows():
+        statuses.setdefault(arm, {})[status] = n
+    tally = engine.record.tally if engine else Tally()
+    notes = []
+    if changes:
+        notes.append(f"this server was asked differently: {changes}")
+    if tally.waited_for:
+        notes.append(f"{tally.waited_for} verdicts came from another process")
+    if tally.overbilled:
+        notes.append("the server billed more tokens than the calls allowed")
+    empty = table.filter(pl.col("status_detail") == "empty").height
+    if empty:
+        notes.append(f"{empty} empty replies were scored 1 by rule, without a call")
+    not_judged = table.filter(pl.col("status") == "not_judged").height
+    refusal = tally.refusal
+    return RunSummary(
+        rows=table.height,
+        judged=table.height - not_judged,
+        scored=table.filter(pl.col("status") == "scored").height,
+        calls=tally.calls,
+        answered=tally.answered,
+        cached=int(table["cached"].sum()),
+        empty=empty,
+        statuses=statuses,
+        prompt_tokens=tally.prompt_tokens,
+        cached_tokens=tally.cached_tokens,
+        completion_tokens=tally.completion_tokens,
+        unknown_usage=tally.unknown_usage,
+        usd=tally.cost_usd,
+        seconds=seconds,
+        peak_in_flight=engine.gate.peak if engine else 0,
+        capped=f"{refusal.limit} per {refusal.scope}" if refusal else "",
+        interrupted=tally.interrupted,
+        notes=tuple(notes),
+    )

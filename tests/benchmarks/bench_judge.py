@@ -314,10 +314,10 @@ def drill() -> None:
     import polars as pl
 
     from reply_resolution.errors import JudgeError
-    from reply_resolution.judge import engine
+    from reply_resolution.judge import asking
     from reply_resolution.judge.judge import judge
 
-    engine.FIRST_WAIT = 0.002
+    asking.FIRST_WAIT = 0.002
     loopback = _load(LOOPBACK)
     row = pl.DataFrame({"request_id": ["q"], "request": ["How?"], "reply": ["So."]})
     print("| fault, always | HTTP calls | may be billed | outcome |")

@@ -13,15 +13,14 @@ import pytest
 
 from reply_resolution.errors import JudgeError
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.client import (
-    MAX_RETRY_AFTER,
-    _retry_after,
-    resolve_endpoint,
-)
+from reply_resolution.judge.client import MAX_RETRY_AFTER, _retry_after
 from reply_resolution.judge.dialect import Dialect, adapt
+from reply_resolution.judge.endpoint import resolve_endpoint
 from reply_resolution.judge.judge import judge
 from reply_resolution.judge.reading import read_completion, read_text
 from reply_resolution.judge.worklist import MAX_MESSAGE_BYTES
+
+Make = Callable[..., pl.DataFrame]
 
 
 @pytest.mark.parametrize(
@@ -286,6 +285,21 @@ def test_a_bad_model_is_not_mistaken_for_a_bad_server(
     assert run.summary.notes == ()
     with Cache.open() as cache:
         assert cache.capability(server.url, "m") is None
+
+
+def test_no_reply_is_paid_more_than_twice_while_forms_are_tried(
+    make_replies: Make, server: Any, loopback: Any
+) -> None:
+    """A timeout counts as paid: with an answer in a form given up, that was two."""
+    prose = loopback.say("I would give it a 4.")
+    server.behave(prose, prose, "hang", prose, "good")
+    options: dict[str, Any] = {"model": "m", "base_url": server.url, "timeout": 1.0}
+    run = judge(make_replies(2), concurrency=1, **options)
+    assert server.calls == 4
+    assert run.verdicts["attempts"].to_list() == [2, 2]
+    assert run.verdicts["status"].to_list() == ["invalid", "invalid"]
+    # Only the answer in the usual form is kept under this judge id.
+    assert judge(make_replies(2), **options).summary.cached == 1
 
 
 def test_a_server_that_changes_its_mind_stops_the_run(

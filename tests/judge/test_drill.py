@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import JudgeError
-from reply_resolution.judge import engine
+from reply_resolution.judge import asking
 from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.judge import judge
 
@@ -57,7 +57,7 @@ def one_reply(make_replies: Callable[..., pl.DataFrame]) -> pl.DataFrame:
 
 @pytest.fixture
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "FIRST_WAIT", 0.002)
+    monkeypatch.setattr(asking, "FIRST_WAIT", 0.002)
 
 
 @pytest.mark.usefixtures("_quick")

@@ -190,9 +190,9 @@ def test_the_ledger_counts_what_the_server_counts(
     make_replies: Make, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every HTTP call, failed ones included, is one call in the ledger."""
-    from reply_resolution.judge import engine
+    from reply_resolution.judge import asking
 
-    monkeypatch.setattr(engine, "FIRST_WAIT", 0.001)
+    monkeypatch.setattr(asking, "FIRST_WAIT", 0.001)
     server.behave("500", "good", "nine", "503", "reset", "good")
     with Cache.open(tmp_path / "c.sqlite") as cache:
         judge(make_replies(6), model="m", base_url=server.url, cache=cache, run_id="r")
@@ -216,6 +216,21 @@ def test_without_a_key_the_cache_is_replayed_or_the_gap_is_said(
     assert run.summary.cached == 3
     with pytest.raises(JudgeError, match="no verdict for 2 of 5"):
         judge(rows, model="m", base_url=server.url, offline=True)
+    assert server.calls == 3
+
+
+def test_a_cache_that_cannot_be_written_is_replayed(
+    make_replies: Make, server: Any, tmp_path: Path
+) -> None:
+    """A read-only copy of a cache gives its verdicts back, and never a call."""
+    path = tmp_path / "c.sqlite"
+    rows = make_replies(3)
+    options: dict[str, Any] = {"model": "m", "base_url": server.url}
+    judge(rows, cache=path, **options)
+    with Cache.open(path, read_only=True) as fixed:
+        assert judge(rows, cache=fixed, offline=True, **options).summary.cached == 3
+        with pytest.raises(CacheError, match="reading only"):
+            judge(make_replies(4), cache=fixed, **options)
     assert server.calls == 3
 
 
