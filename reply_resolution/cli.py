@@ -254,7 +254,9 @@ def _length(verbs: "argparse._SubParsersAction[_Parser]") -> None:
     )
     parser.add_argument("table", metavar="TABLE", help=_TABLE)
     parser.add_argument("--judge", default="score", metavar="COL")
-    parser.add_argument("--label", default="label", metavar="COL")
+    parser.add_argument(
+        "--label", metavar="COL", help="default: label, else the mean of label_*"
+    )
     parser.add_argument("--reply", default="reply", metavar="COL")
     parser.add_argument("--length", metavar="COL", help="a length instead of a reply")
     _json(parser)

@@ -39,7 +39,8 @@ def notebook(tmp_path: Path) -> Path:
         new_code_cell(
             "from IPython.display import Markdown, display\n"
             "display(Markdown(f'**{alpha}** {name} {flag} {interactive}'))\n"
-            "assert count != 13, 'thirteen is not allowed'"
+            "assert count != 13, 'thirteen is not allowed'\n"
+            "'the last expression'"
         ),
     ]
     book = new_notebook(cells=cells)
@@ -125,6 +126,7 @@ def test_a_run_writes_notebook_and_page(notebook: Path, tmp_path: Path) -> None:
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)" in page
     assert "<strong>0.1</strong>" in page
+    assert "the last expression" in page
     assert "True False" in page  # flag, and interactive switched off
     assert "Markdown(f" not in page
     assert "<title>A &lt;toy&gt; of a report</title>" in page
