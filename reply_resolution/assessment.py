@@ -104,6 +104,8 @@ class Context:
         assigned: Units per arm before any was lost to a missing score; taken from
             the counts where None.
         judged: Judged replies per arm, whatever came of it; likewise.
+        scored: Judged replies per arm that have a score, in the comparison or not
+            (a pair mate or a user may be missing); likewise.
         missing_reasons: Status -> judged replies without a score.
         extra_checks: Further checks about the experiment (versions, budget, ...).
         length: Treatment -> its length effect and slope, as `LengthFinding`.
@@ -120,6 +122,7 @@ class Context:
     look: Look = field(default_factory=lambda: Look(1, ()))
     assigned: Mapping[str, int] | None = None
     judged: Mapping[str, int] | None = None
+    scored: Mapping[str, int] | None = None
     missing_reasons: Mapping[str, int] | None = None
     extra_checks: tuple[Check, ...] = ()
     length: Mapping[str, LengthFinding] | None = None
@@ -157,6 +160,7 @@ def assess(
     unit, units = _units(counts, arms)
     scored = {arm: int(counts.of(arm).sum()) for arm in arms}
     judged = {a: int((context.judged or scored).get(a, scored[a])) for a in arms}
+    covered = {a: int((context.scored or scored).get(a, scored[a])) for a in arms}
     assigned = {a: int((context.assigned or units).get(a, units[a])) for a in arms}
     common = [
         *context.extra_checks,
@@ -166,7 +170,7 @@ def assess(
         ck.check_enough(units, plan, unit=unit),
     ]
     coverage = ck.check_coverage(
-        judged, scored, plan, reasons=context.missing_reasons or {}, bounds=None
+        judged, covered, plan, reasons=context.missing_reasons or {}, bounds=None
     )
     enough = all(c.status != "stop" for c in (*common, coverage))
     with_labels = {
@@ -202,7 +206,7 @@ def assess(
             plan=plan,
             context=context,
             scored=scored,
-            judged=judged,
+            missing={a: judged[a] - covered[a] for a in arms},
             sequential=looks > 1,
             confidence=share,
             corrects=with_labels[control] and with_labels[result.treatment],
@@ -212,7 +216,7 @@ def assess(
     if len(treatments) == 1:
         coverage = ck.check_coverage(
             judged,
-            scored,
+            covered,
             plan,
             reasons=context.missing_reasons or {},
             bounds=treatments[0].bounds,
@@ -269,7 +273,7 @@ def _treatment(
     plan: ExperimentPlan,
     context: Context,
     scored: Mapping[str, int],
-    judged: Mapping[str, int],
+    missing: Mapping[str, int],
     sequential: bool,
     confidence: float,
     corrects: bool,
@@ -341,7 +345,7 @@ def _treatment(
         tipping=tipping,
         tipping_sentence=fx.tipping_sentence(judge, found),
         replies_needed=needed,
-        bounds=_bounds(counts, scored, judged, control, name),
+        bounds=_bounds(counts, missing, control, name),
         widen=widen,
         length=length,
         checks=tuple(checks),
@@ -439,20 +443,16 @@ def _own_checks(
 
 
 def _bounds(
-    counts: ScoreCounts,
-    scored: Mapping[str, int],
-    judged: Mapping[str, int],
-    control: str,
-    name: str,
+    counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
 ) -> tuple[float, float] | None:
-    missing = {arm: judged[arm] - scored[arm] for arm in (control, name)}
-    if not any(missing.values()) or any(n < 0 for n in missing.values()):
+    lost = {arm: missing[arm] for arm in (control, name)}
+    if not any(lost.values()):
         return None
     from reply_resolution.stats.integrity import worst_case_bounds
 
     found = worst_case_bounds(
         {arm: np.asarray(counts.of(arm)).tolist() for arm in (control, name)},
-        missing,
+        lost,
         control=control,
         treatment=name,
         scale=counts.scale,

@@ -222,6 +222,7 @@ def _assess_rows(
 ) -> tuple[Assessment, dict[str, tuple[MetricEffect, ...]]]:
     calibrated, mismatch = ri.calibrated(calibration, rows)
     versions = ri.versions_check(rows.frame)
+    scored = pl.col("score").is_not_null()
     context = Context(
         rows=rows.labelled,
         calibrated=calibrated,
@@ -229,6 +230,7 @@ def _assess_rows(
         look=look,
         assigned=ri.assigned(rows),
         judged=ri.by_arm(rows.judged, rows.arms),
+        scored=ri.by_arm(rows.judged.filter(scored), rows.arms),
         missing_reasons=ri.reasons_missing(rows.judged),
         extra_checks=(versions, ri.budget_check(rows.frame, verdicts)),
         seed=seed,

@@ -11,6 +11,11 @@ from reply_resolution.recommendation import points, points_interval
 
 Document = dict[str, Any]
 
+_TESTS = {
+    "exact": "p exact, by permutation",
+    "monte_carlo": "p by drawn permutations",
+    "t": "p of the same t",
+}
 _WORDS = {
     "points": "Difference in mean score, treatment minus control, on the scale 1 to 5.",
     "resolved": "A score of 4 or 5: the main request is settled, or was correctly "
@@ -93,7 +98,7 @@ def _estimates(document: Document, treatment: Document) -> Html:
                 "how": "; ".join(
                     filter(
                         None,
-                        [e["method"], e["pvalue_method"] and f"p {e['pvalue_method']}"],
+                        [e["method"], _TESTS.get(e["pvalue_method"], "")],
                     )
                 ),
             }
@@ -142,7 +147,7 @@ def _estimates(document: Document, treatment: Document) -> Html:
 
 def _amount(value: float, *, share: bool) -> str:
     if share:
-        return display.percent(value, 1, sign=True)
+        return f"{display.number(100 * value, 1, sign=True)} pp"
     return points(value, sign=True)
 
 
@@ -231,6 +236,12 @@ def _texts(document: Document) -> Html:
     return html(element("h3", "Replies named above, in full"), *nodes)
 
 
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)
+
+
 def _plan(document: Document) -> Html:
     plan = document["plan"]
     shown = {
@@ -248,5 +259,5 @@ def _plan(document: Document) -> Html:
         "missing_alpha": "limit of the missing scores’ p",
         "accept_unchecked_judge": "accepts an unchecked judge",
     }
-    rows = [{"plan": word, "value": str(plan[name])} for name, word in shown.items()]
+    rows = [{"plan": word, "value": _plain(plan[name])} for name, word in shown.items()]
     return html(element("h3", "The plan, fixed before the data")) + display.table(rows)

@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from reply_resolution import display
 from reply_resolution.assessment import Assessment, Treatment
 from reply_resolution.checks import Check
 from reply_resolution.effects import Effect
@@ -82,7 +83,7 @@ def build_document(
             "unit": found.unit,
             "units": dict(found.units),
             "dates": _dates(rows),
-            "notes": list(dict.fromkeys(notes)),
+            "notes": list(dict.fromkeys([*notes, *_left_out(found)])),
             "provenance_note": provenance_note,
         },
         "readable": found.readable,
@@ -123,6 +124,25 @@ def build_document(
 def _in_order(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What stops the reader first, then from the assignment to the money."""
     return sorted(checks, key=lambda c: (c["status"] != "stop", _ORDER.index(c["key"])))
+
+
+def _left_out(found: Assessment) -> list[str]:
+    """Rows that the comparison could not use, although they have a score."""
+    if found.comparison is None:
+        return []
+    words = {
+        "missing_cluster": "no user is given",
+        "unpaired": "the other arm has no score for the request",
+        "duplicate": "the reply is in the table twice",
+        "missing_arm": "no arm is given",
+        "not_a_score": "the score is not a whole number",
+        "out_of_range": "the score is off the scale",
+    }
+    return [
+        f"{display.count(n)} replies are left out of the comparison: {words[reason]}."
+        for reason, n in found.comparison.excluded.items()
+        if n and reason in words
+    ]
 
 
 def _estimate(treatment: Treatment) -> float:
