@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 
 from reply_resolution.errors import TableError
+from reply_resolution.jsonfiles import json_text
 from reply_resolution.tables import (
     OnBadLine,
     Records,
     Table,
     bad_message,
     frame_sha256,
-    json_text,
     listed,
     problem_frame,
     read_records,

@@ -220,10 +220,11 @@ def _quotes_are_regular(codes: Any, quotes: Any, separator: str) -> bool:  # noq
         return False
     edge = np.zeros(256, dtype=bool)
     edge[[ord(separator), 10, 13, ord('"')]] = True
-    padded = np.concatenate([[10], codes, [10]]).astype(np.uint8, copy=False)
-    return bool(
-        edge[padded[quotes[0::2]]].all() and edge[padded[quotes[1::2] + 2]].all()
-    )
+    opening, closing = quotes[0::2], quotes[1::2]
+    before = np.where(opening > 0, codes[opening - 1], 10)
+    last = len(codes) - 1
+    after = np.where(closing < last, codes[np.minimum(closing + 1, last)], 10)
+    return bool(edge[before].all() and edge[after].all())
 
 
 def _outside(places: Any, quotes: Any) -> Any:  # noqa: ANN401

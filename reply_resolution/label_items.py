@@ -1,17 +1,20 @@
 """What people label: which replies are drawn, how they are shown, in which order."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 import hashlib
 import json
 import math
+import statistics
 from typing import Any
 
 import polars as pl
 
 from reply_resolution.errors import LabelError
 from reply_resolution.tables import listed
+
+_BREAK_EVERY = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,24 @@ class Item:
             "weight": self.weight,
             "text": self.text_hash,
         }
+
+
+def progress_words(answered: int, total: int, answers: Iterable[Answer]) -> str:
+    """How far a session is, how long the rest may take, and when to rest.
+
+    >>> progress_words(3, 9, [Answer("label", 4, "", 20.0)] * 3)
+    '3 / 9, about 2 min left'
+    """
+    text = f"{answered} / {total}"
+    if answered == total:
+        return f"{text}, done"
+    seconds = [a.seconds for a in answers if a.seconds is not None]
+    if len(seconds) >= 3:
+        minutes = statistics.median(seconds) * (total - answered) / 60
+        text += f", about {max(1, round(minutes))} min left"
+    if answered and answered % _BREAK_EVERY == 0:
+        text += ". A good moment for a break."
+    return text
 
 
 def summarise(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 import math
 from pathlib import Path
-import statistics
 import time
 from typing import TYPE_CHECKING, Any
 import uuid
@@ -30,6 +29,7 @@ from reply_resolution.label_items import (
     Item,
     draw_for_labels,
     ordered,
+    progress_words,
     read_items,
     summarise,
 )
@@ -42,7 +42,6 @@ __all__ = ["Answer", "Card", "LabelSession", "collect_labels", "draw_for_labels"
 #: A key within this many seconds of the last key, or of a new card, is ignored: a key
 #: held down must not rate one reply after the other.
 GUARD_SECONDS = 0.25
-_BREAK_EVERY = 50
 
 
 class LabelSession:
@@ -156,16 +155,7 @@ class LabelSession:
 
     def progress(self) -> str:
         """Where the annotator is and how long the rest may take, in words."""
-        text = f"{self.answered} / {self.total}"
-        if self.done:
-            return f"{text}, done"
-        seconds = [a.seconds for a in self._answers.values() if a.seconds is not None]
-        if len(seconds) >= 3:
-            minutes = statistics.median(seconds) * len(self._pending) / 60
-            text += f", about {max(1, round(minutes))} min left"
-        if self.answered and self.answered % _BREAK_EVERY == 0:
-            text += ". A good moment for a break."
-        return text
+        return progress_words(self.answered, self.total, self._answers.values())
 
     # --- what the annotator does --------------------------------------------------
 
