@@ -238,6 +238,10 @@ class Refusal(NamedTuple):
 class CacheStore(Protocol):
     """A place that keeps paid verdicts, and the ledger of what was paid."""
 
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing can be kept."""
+
     def transaction(self) -> AbstractContextManager[object]:
         """All writes in the block are one transaction: all of them, or none."""
 
