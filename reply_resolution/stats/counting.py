@@ -1,8 +1,6 @@
 """The pass over the rows behind `count_scores`: polars in, whole numbers out."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -17,6 +15,12 @@ from reply_resolution.stats.counts import (
     names_of,
     plural,
 )
+from reply_resolution.stats.repeats import (
+    Excluded,
+    Names,
+    first_verdicts,
+    warn_users,
+)
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
 
@@ -30,23 +34,6 @@ STATUSES = (
     "not_judged",
 )
 _AVERAGES_MIN, _AVERAGES_SHARE = 20, 0.2  # from here on fractions are no accident
-
-Excluded = dict[str, dict[str | None, int]]
-
-
-@dataclass(frozen=True, slots=True)
-class Names:
-    """Which columns play which part; the optional ones may be absent."""
-
-    arm: str
-    score: str
-    pair: str | None
-    cluster: str | None
-    stratum: str | None
-    request_id: str
-    user_id: str
-    vote: str
-    status: str
 
 
 def count(
@@ -64,7 +51,9 @@ def count(
     warnings: list[str] = []
     rows = table.height
     excluded: Excluded = defaultdict(dict)
-    table = _first_verdicts(table, names, excluded, warnings)
+    table, kept = first_verdicts(table, names, excluded, warnings)
+    if names.user_id in columns and not names.cluster:
+        warn_users(lazy, names, table, kept, warnings)
 
     roles = ("arm", "stratum", "status", "version", "judge", "score")
     keys = [role for role in roles if role in table.columns]
@@ -88,7 +77,7 @@ def count(
     pairs = pair_number = units = None
     counts = _counts(usable, arms, strata, scale, width)
     if names.pair or names.cluster:
-        used = _usable_rows(table, grouped, keys, arms, strata, scale)
+        used = _usable_rows(table, grouped, arms, strata, scale)
         if names.cluster:
             used = _drop_missing(used, "cluster", "missing_cluster", arms, excluded)
         if names.pair:
@@ -147,29 +136,30 @@ def _check_columns(columns: list[str], names: Names) -> None:
 
 
 def _narrow(lazy: pl.LazyFrame, columns: list[str], names: Names) -> pl.DataFrame:
-    """Only the columns that matter, under internal names; ids as text hashes."""
+    """Only the columns that matter, under internal names."""
     key = names.pair or names.request_id
-    wanted = {
-        "arm": pl.col(names.arm).cast(pl.String),
-        "score": pl.col(names.score),
-    }
+    wanted = {"arm": pl.col(names.arm).cast(pl.String), "score": pl.col(names.score)}
     if key in columns:
         wanted["id"] = pl.col(key)
     if names.cluster:
         wanted["cluster"] = pl.col(names.cluster)
-    elif names.user_id in columns:
-        wanted["user"] = pl.col(names.user_id)
     if names.stratum:
         wanted["stratum"] = pl.col(names.stratum).cast(pl.String)
+    if names.vote in columns:
+        wanted["vote"] = pl.col(names.vote).cast(pl.Int64, strict=False)
     for role, name in (
-        ("vote", names.vote),
         ("status", names.status),
         ("version", "metric_version"),
         ("judge", "judge_id"),
     ):
         if name in columns and name not in (names.arm, names.score):
-            wanted[role] = pl.col(name)
-    return lazy.select(**wanted).collect()
+            text = pl.col(name).cast(pl.String)
+            wanted[role] = pl.when(text != "").then(text)  # an empty cell says nothing
+    table = lazy.select(**wanted).collect()
+    if table.schema["score"] == pl.Object:  # mixed Python values cannot be grouped
+        cells = [None if v is None else str(v) for v in table.get_column("score")]
+        table = table.with_columns(pl.Series("score", cells, dtype=pl.String))
+    return table
 
 
 def _arms_in_order(table: pl.DataFrame, grouped: pl.DataFrame) -> tuple[str, ...]:
@@ -190,84 +180,6 @@ def _warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
         "correct the table if they are one arm."
         for same in alike.values()
         if len(same) > 1
-    )
-
-
-def _has_repeats(values: pl.Series) -> bool:
-    """Whether a value (nulls and blanks aside) occurs twice; one sort of hashes.
-
-    Counting distinct strings would take ten times as long at a million rows.
-    """
-    values = values.drop_nulls()
-    if values.dtype == pl.String:
-        values = values.filter(values != "")
-    if len(values) < 2:
-        return False
-    head = values.head(10_000)
-    if head.n_unique() < len(head):
-        return True
-    hashes = values.hash(seed=0)
-    ordered = np.sort(hashes.to_numpy())
-    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    if not len(twice):
-        return False
-    alike = values.filter(hashes.is_in(pl.Series(twice[:1_000], dtype=pl.UInt64)))
-    return len(twice) > 1_000 or alike.n_unique() < len(alike)  # a mere collision?
-
-
-def _first_verdicts(
-    table: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
-) -> pl.DataFrame:
-    """One verdict per request and arm; warn about what the design leaves out."""
-    many = "vote" in table.columns and table.get_column("vote").n_unique() > 1
-    if "id" in table.columns and _has_repeats(table.get_column("id")):
-        table = table.with_row_index("row")
-        if many:
-            table = table.sort("vote", nulls_last=True, maintain_order=True)
-        known = pl.col("id").is_not_null() & pl.col("arm").is_not_null()
-        first = ~known | pl.struct("id", "arm").is_first_distinct()
-        kept = table.filter(first).sort("row")
-        _note_repeats(table.filter(~first), names, excluded, warnings)
-        table = kept.drop("row")
-        if not names.pair:
-            again = table.filter(known).group_by("id").agg(pl.len().alias("n"))
-            shared = again.filter(pl.col("n") > 1).height
-            if shared:
-                warnings.append(
-                    f"{plural(shared, 'request id')} occur in more than one arm, but "
-                    "rows were compared as independent. If the same requests were "
-                    f"answered by each arm, pair them: --pair {names.request_id}."
-                )
-    elif many and "id" not in table.columns:
-        first_vote = table.get_column("vote").min()
-        first = pl.col("vote").is_null() | (pl.col("vote") == pl.lit(first_vote))
-        _note_repeats(table.filter(~first), names, excluded, warnings)
-        table = table.filter(first)
-    if "user" in table.columns and _has_repeats(table.get_column("user")):
-        unit = "pairs" if names.pair else "rows"
-        if not names.pair or any(
-            _has_repeats(part.get_column("user"))
-            for part in table.select("arm", "user").partition_by("arm")
-        ):
-            warnings.append(
-                f"Column {names.user_id!r} repeats: several {unit} belong to one user, "
-                "and comparing them as independent makes p-values too small. Make "
-                f"users the units: --cluster {names.user_id}."
-            )
-    return table
-
-
-def _note_repeats(
-    repeats: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
-) -> None:
-    if not repeats.height:
-        return
-    for arm, n in repeats.group_by("arm").agg(pl.len()).sort("arm").iter_rows():
-        excluded["duplicate"][arm] = n
-    key = names.pair or names.request_id
-    warnings.append(
-        f"Several votes for one {key} and arm: the first was used, "
-        f"{plural(repeats.height, 'row')} not (counted as duplicate)."
     )
 
 
@@ -393,42 +305,38 @@ def _counts(
 def _usable_rows(
     table: pl.DataFrame,
     grouped: pl.DataFrame,
-    keys: list[str],
     arms: tuple[str, ...],
     strata: tuple[str, ...],
     scale: tuple[int, int],
 ) -> pl.DataFrame:
-    """Rows with a usable score as (id?, cluster?, arm, stratum, level), all indices."""
-    arm_index: Mapping[str, int] = {a: i for i, a in enumerate(arms)}
-    good = grouped.filter(pl.col("outcome").is_null())
-    if "stratum" in good.columns and strata != ("",):
-        where = good.get_column("stratum").fill_null("")
-        index = pl.Series(
-            "stratum_index", [strata.index(s) for s in where], dtype=pl.Int32
-        )
-    else:
-        index = pl.Series("stratum_index", [0] * good.height, dtype=pl.Int32)
-    good = good.with_columns(
-        index,
-        pl.Series("arm_index", [arm_index[a] for a in good["arm"]], dtype=pl.Int32),
-    )
-    joined = table.join(
-        good.select(*keys, "arm_index", "stratum_index", "level"),
-        on=keys,
-        how="inner",
-        nulls_equal=True,
-        maintain_order="left",
-    )
+    """Rows with a usable score as (pair?, cluster?, arm, stratum, level), indices."""
+    from reply_resolution.scores import parse_scores
+
+    scores, _ = parse_scores(table.get_column("score"), scale=scale)
+    usable = scores.is_not_null() & table.get_column("arm").is_in(list(arms))
+    if "status" in table.columns:
+        lost = grouped.filter(pl.col("outcome") == pl.col("status"))
+        bad = lost.get_column("status").unique().to_list()
+        usable = usable & ~table.get_column("status").is_in(bad).fill_null(False)
+    index = {name: i for i, name in enumerate(arms)}
     picked = [
-        pl.col("arm_index").alias("arm"),
-        pl.col("stratum_index").alias("stratum"),
-        pl.col("level").cast(pl.Int32),
+        pl.col("arm").replace_strict(index, default=None, return_dtype=pl.Int32),
+        (scores.cast(pl.Int32) - scale[0]).alias("level"),
     ]
+    if strata == ("",):
+        picked.append(pl.lit(0, dtype=pl.Int32).alias("stratum"))
+    else:
+        place = {name: i for i, name in enumerate(strata)}
+        picked.append(
+            pl.col("stratum")
+            .fill_null("")
+            .replace_strict(place, default=None, return_dtype=pl.Int32)
+        )
     if "cluster" in table.columns:
         picked.append(pl.col("cluster"))
     if "id" in table.columns:
         picked.append(pl.col("id").alias("pair"))
-    return joined.select(picked)
+    return table.select(picked).filter(usable)
 
 
 def _hashed(used: pl.DataFrame) -> pl.DataFrame:

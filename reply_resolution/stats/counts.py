@@ -186,9 +186,10 @@ def count_scores(
     >>> counts.counts.tolist(), counts.excluded
     ([[[0, 0, 0, 0, 1], [0, 1, 0, 1, 0]]], {'not_a_score': {'a': 1}})
     """
-    from reply_resolution.stats import counting
+    from reply_resolution.stats.counting import count
+    from reply_resolution.stats.repeats import Names
 
-    names = counting.Names(
+    names = Names(
         arm=arm,
         score=score,
         pair=pair,
@@ -199,7 +200,7 @@ def count_scores(
         vote=vote,
         status=status,
     )
-    return counting.count(frame, names, scale, mix_versions=mix_versions)
+    return count(frame, names, scale, mix_versions=mix_versions)
 
 
 def joint_table(counts: ScoreCounts, first: int, second: int) -> Ints:

@@ -52,13 +52,11 @@ def _users(
     rng: np.random.Generator, n: int, icc: float, cuts: np.ndarray
 ) -> np.ndarray:
     """Users with 1 to 8 replies whose latent scores share a user effect; (n, 5)."""
-    sizes = rng.integers(1, 9, n)
-    mood = rng.normal(0, icc**0.5, n)
-    out = np.zeros((n, 5), dtype=np.int64)
-    for u in range(n):
-        latent = mood[u] + rng.normal(0, (1 - icc) ** 0.5, sizes[u])
-        out[u] = np.bincount(np.searchsorted(cuts, latent), minlength=5)
-    return out
+    owner = np.repeat(np.arange(n), rng.integers(1, 9, n))
+    latent = rng.normal(0, icc**0.5, n)[owner]
+    latent = latent + rng.normal(0, (1 - icc) ** 0.5, len(owner))
+    cells = owner * 5 + np.searchsorted(cuts, latent)
+    return np.bincount(cells, minlength=5 * n).reshape(n, 5)
 
 
 def _cuts(p: np.ndarray) -> np.ndarray:

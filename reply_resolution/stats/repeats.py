@@ -1,0 +1,126 @@
+"""Rows that repeat: several votes for a request, and several rows of one user."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from reply_resolution.stats.counts import plural
+
+Excluded = dict[str, dict[str | None, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Which columns play which part; the optional ones may be absent."""
+
+    arm: str
+    score: str
+    pair: str | None
+    cluster: str | None
+    stratum: str | None
+    request_id: str
+    user_id: str
+    vote: str
+    status: str
+
+
+def _has_repeats(values: pl.Series) -> bool:
+    """Whether a value (nulls and blanks aside) occurs twice; one sort of hashes.
+
+    Counting distinct strings would take ten times as long at a million rows.
+    """
+    values = values.drop_nulls()
+    if values.dtype == pl.String:
+        values = values.filter(values != "")
+    if len(values) < 2:
+        return False
+    head = values.head(10_000)
+    if head.n_unique() < len(head):
+        return True
+    hashes = values.hash(seed=0)
+    ordered = np.sort(hashes.to_numpy())
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(twice):
+        return False
+    alike = values.filter(hashes.is_in(pl.Series(twice[:1_000], dtype=pl.UInt64)))
+    return len(twice) > 1_000 or alike.n_unique() < len(alike)  # a mere collision?
+
+
+def first_verdicts(
+    table: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
+) -> tuple[pl.DataFrame, pl.Series | None]:
+    """One verdict per request and arm; also the rows kept, None if all were."""
+    many = "vote" in table.columns and table.get_column("vote").n_unique() > 1
+    whole = table
+    table = table.with_row_index("row")
+    if "id" in table.columns and _has_repeats(table.get_column("id")):
+        if many:
+            table = table.sort("vote", nulls_last=True, maintain_order=True)
+        known = pl.col("id").is_not_null() & pl.col("arm").is_not_null()
+        if table.schema["id"] == pl.String:
+            known = known & (pl.col("id") != "")
+        first = ~known | pl.struct("id", "arm").is_first_distinct()
+        if not names.pair:
+            again = table.filter(first & known).group_by("id").len()
+            shared = again.filter(pl.col("len") > 1).height
+            if shared:
+                warnings.append(
+                    f"{plural(shared, 'request id')} occur in more than one arm, but "
+                    "rows were compared as independent. If the same requests were "
+                    f"answered by each arm, pair them: --pair {names.request_id}."
+                )
+    elif many and "id" not in table.columns:
+        first_vote = table.get_column("vote").min()
+        first = pl.col("vote").is_null() | (pl.col("vote") == pl.lit(first_vote))
+    else:
+        return whole, None
+    kept = table.filter(first).sort("row")
+    if kept.height == whole.height:
+        return whole, None
+    _note_repeats(table.filter(~first), names, excluded, warnings)
+    return kept.drop("row"), kept.get_column("row")
+
+
+def warn_users(
+    lazy: pl.LazyFrame,
+    names: Names,
+    table: pl.DataFrame,
+    kept: pl.Series | None,
+    warnings: list[str],
+) -> None:
+    """Say where several rows (or pairs) belong to one user who is not the unit."""
+    column = lazy.select(pl.col(names.user_id).alias("user"))
+    if kept is None and not names.pair:
+        # the head nearly always answers, and spares reading the whole column
+        repeated = _has_repeats(column.head(10_000).collect().to_series())
+        repeated = repeated or _has_repeats(column.collect().to_series())
+    else:
+        users = column.collect().to_series()
+        users = users if kept is None else users.gather(kept)
+        parts = [users]
+        if names.pair:  # the two replies of one pair share their user
+            with_arm = table.select("arm").with_columns(users.alias("user"))
+            parts = [p.get_column("user") for p in with_arm.partition_by("arm")]
+        repeated = any(_has_repeats(part) for part in parts)
+    if repeated:
+        unit = "pairs" if names.pair else "rows"
+        warnings.append(
+            f"Column {names.user_id!r} repeats: several {unit} belong to one user, "
+            "and comparing them as independent makes p-values too small. Make "
+            f"users the units: --cluster {names.user_id}."
+        )
+
+
+def _note_repeats(
+    repeats: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
+) -> None:
+    if not repeats.height:
+        return
+    for arm, n in repeats.group_by("arm").agg(pl.len()).sort("arm").iter_rows():
+        excluded["duplicate"][arm] = n
+    key = names.pair or names.request_id
+    warnings.append(
+        f"Several votes for one {key} and arm: the first was used, "
+        f"{plural(repeats.height, 'row')} not (counted as duplicate)."
+    )
