@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+import json
 from pathlib import Path
 import sys
 import time
@@ -22,6 +23,7 @@ from reply_resolution.checks import Calibrated
 from reply_resolution.experiment_plan import ExperimentPlan, Look
 from reply_resolution.readout import Readout, build_readout
 from reply_resolution.recommendation import JUDGE_ALONE
+from reply_resolution.report import run_report
 from reply_resolution.stats.counts import ScoreCounts, count_scores
 
 BASE = np.array([0.08, 0.17, 0.15, 0.28, 0.32])  # scores 1 to 5 of control
@@ -242,6 +244,75 @@ def test_a_page_without_labels_names_the_judge_alone() -> None:
     found = [outcome("inflated_alone", k) for k in range(8)]
     assert all(alone for _, alone in found)
     assert "do_not_read" not in {rule for rule, _ in found}
+
+
+def tables(name: str, number: int, folder: Path) -> dict[str, str]:
+    """One experiment of a world as files, for the notebook; its parameters."""
+    rng = np.random.default_rng([20261130, list(SCENARIOS).index(name), number])
+    treated = {"worthwhile": shifted(0.4), "harm": shifted(-0.4)}.get(name, BASE)
+    truth = {"control": drawn(rng, BASE), "treatment": drawn(rng, treated)}
+    frame = pl.concat(
+        pl.DataFrame({"arm": arm, "label": truth[arm], "score": truth[arm]})
+        for arm in ARMS
+    ).with_columns(request_id=pl.format("r{}", pl.int_range(2 * N)))
+    in_treatment = (frame["arm"] == "treatment").to_numpy()
+    if name.startswith("inflated"):
+        lift = in_treatment & (rng.random(2 * N) < 0.25)
+        score = np.minimum(5, frame["score"].to_numpy() + lift)
+        frame = frame.with_columns(score=pl.Series(score))
+    if name == "missing":
+        low = (frame["score"] <= 2).to_numpy()
+        lost = pl.Series(in_treatment & low & (rng.random(2 * N) < 0.6))
+        frame = frame.with_columns(score=pl.when(~lost).then(pl.col("score")))
+    plan = "accept_unchecked_judge = true\nplanned_replies = 400\n"
+    (folder / "plan.toml").write_text(plan, encoding="utf-8")
+    texts = frame.select("request_id", "arm", request=pl.lit("?"), reply=pl.lit("!"))
+    texts.write_csv(folder / "replies.csv")
+    reason = pl.lit("Because it is so.")
+    frame.select("request_id", "arm", "score", reason=reason).write_ndjson(
+        folder / "verdicts.jsonl"
+    )
+    labels = ""
+    if name == "inflated_labels":
+        chosen = frame.with_columns(annotator=pl.lit("a"))
+        labels = str(folder / "labels.csv")
+        pl.concat(
+            chosen.filter(pl.col("arm") == arm).sample(100, seed=number) for arm in ARMS
+        ).select("request_id", "arm", "annotator", "label").write_csv(labels)
+    return {
+        "replies": str(folder / "replies.csv"),
+        "verdicts": str(folder / "verdicts.jsonl"),
+        "labels": labels,
+        "plan": str(folder / "plan.toml"),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+@pytest.mark.parametrize(
+    "name",
+    ["none", "worthwhile", "harm", "inflated_labels", "inflated_alone", "missing"],
+)
+def test_the_notebook_reads_a_world_as_the_function_does(
+    name: str, number: int, tmp_path: Path
+) -> None:
+    """Five experiments of each world through notebook 04: never a wrong ship."""
+    report = run_report(
+        "04_experiment_readout", tables(name, number, tmp_path), out=tmp_path, pdf=False
+    )
+    document = json.loads((tmp_path / "readout.json").read_text("utf-8"))
+    rule = document["recommendation"]["rule"]
+    assert rule in {
+        "worthwhile": {"ship"},
+        "harm": {"keep_control"},
+        "missing": {"do_not_read"},
+        "inflated_alone": {"ship", "no_winner", "no_worthwhile_difference"},
+    }.get(name, {"no_winner", "no_worthwhile_difference", "keep_control"})
+    page = report.html.read_text("utf-8")
+    alone = name not in ("inflated_labels", "missing")
+    assert (JUDGE_ALONE in page) == alone
+    if name == "missing":
+        assert "<svg" not in page
 
 
 @pytest.mark.slow
