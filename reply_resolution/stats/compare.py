@@ -18,7 +18,7 @@ from reply_resolution.stats.counts import (
 from reply_resolution.stats.designs import clustered, independent
 from reply_resolution.stats.outcome import Request
 from reply_resolution.stats.paired_design import paired
-from reply_resolution.stats.permutation import Alternative, Convention
+from reply_resolution.stats.pvalues import Alternative, Convention
 
 _EQUAL = (0.8, 1.25)  # planned ratios inside need no studentizing
 

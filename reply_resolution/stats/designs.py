@@ -15,7 +15,8 @@ from reply_resolution.stats.effects import (
 )
 from reply_resolution.stats.maxt import cut_tests, holm_cuts
 from reply_resolution.stats.outcome import Request, assemble
-from reply_resolution.stats.permutation import PermutationTest, permutation_test
+from reply_resolution.stats.permutation import permutation_test
+from reply_resolution.stats.pvalues import PermutationTest
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.score_interval import score_interval
 from reply_resolution.stats.stratified import stratified_effects

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from reply_resolution.stats.permutation import RESAMPLES, Alternative, deal, ratio
+from reply_resolution.stats.permutation import deal, ratio
+from reply_resolution.stats.pvalues import RESAMPLES, Alternative
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
 

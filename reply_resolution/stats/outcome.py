@@ -7,7 +7,7 @@ from reply_resolution.stats.bootstrap import Interval
 from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.effects import WinProbability
 from reply_resolution.stats.maxt import CutEffect
-from reply_resolution.stats.permutation import Alternative, Convention, PermutationTest
+from reply_resolution.stats.pvalues import Alternative, Convention, PermutationTest
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,14 @@ import numpy as np
 from reply_resolution.stats.clusters import Units, check_units
 from reply_resolution.stats.enumeration import every_dealing
 from reply_resolution.stats.maxt import CutEffect
-from reply_resolution.stats.permutation import (
+from reply_resolution.stats.permutation import deal, ratio
+from reply_resolution.stats.pvalues import (
     RESAMPLES,
     Alternative,
     Convention,
     PermutationTest,
     as_far,
-    deal,
     drawn_test,
-    ratio,
     weighed_test,
 )
 from reply_resolution.stats.saddlepoint import Floats, Ints

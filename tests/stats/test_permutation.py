@@ -12,11 +12,8 @@ import pytest
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import lattice, permutation
-from reply_resolution.stats.permutation import (
-    paired_permutation_test,
-    permutation_test,
-    weighed_test,
-)
+from reply_resolution.stats.permutation import paired_permutation_test, permutation_test
+from reply_resolution.stats.pvalues import weighed_test
 
 CONVENTIONS = {"abs": "absolute", "doubled": "doubled"}
 
