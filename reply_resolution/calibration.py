@@ -51,7 +51,7 @@ from reply_resolution.stats.annotators import (
 from reply_resolution.stats.self_agreement import self_agreement
 
 if TYPE_CHECKING:
-    from reply_resolution.judge.probe_card import ProbeCard
+    from reply_resolution.judge.probes import ProbeCard
 
 __all__ = [
     "CHECKS",

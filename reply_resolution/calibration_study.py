@@ -12,8 +12,7 @@ from reply_resolution.calibration_checks import tried
 from reply_resolution.errors import LabelError, StatisticsError, TableError
 from reply_resolution.holdout import choose_part, look_warning, record_look
 from reply_resolution.inputs import Inputs, resolve
-from reply_resolution.judge.probe_card import ProbeCard
-from reply_resolution.judge.probes import probe_card
+from reply_resolution.judge.probes import ProbeCard, probe_card
 from reply_resolution.label_files import collect_labels
 from reply_resolution.labeling import LabelSession, draw_for_labels
 from reply_resolution.labels import join_labels

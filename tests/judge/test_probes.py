@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.judge.probe_card import ProbeCard, clopper_pearson
 from reply_resolution.judge.probes import (
+    Outcome,
     Probe,
+    ProbeCard,
     load_probes,
     probe_card,
     probes_frame,
@@ -20,9 +21,9 @@ from reply_resolution.judge.probes import (
 
 
 @pytest.fixture(scope="module")
-def probes(root: Path) -> tuple[Probe, ...]:
+def probes() -> tuple[Probe, ...]:
     """The bundled probes."""
-    return load_probes(root / "data" / "probes.jsonl")
+    return load_probes()
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +48,19 @@ def test_the_worked_examples_of_the_rubric_come_first(
     warm = next(p for p in probes if p.reply.startswith("Great question! Billing"))
     assert not warm.allows(3)
     assert warm.allows(2)
+
+
+def test_bundled_probes_do_not_contradict_themselves(
+    probes: tuple[Probe, ...],
+) -> None:
+    """Each id names one probe with one rule; pairs are two, and only pairs say so."""
+    assert len({p.probe_id for p in probes}) == len(probes)
+    rules = {"equals", "at_most", "at_least", "same_as_pair"}
+    for probe in probes:
+        assert len(probe.expect) == 1
+        assert set(probe.expect) <= rules
+        assert ("same_as_pair" in probe.expect) == bool(probe.pair)
+    assert set(Counter(p.pair for p in probes if p.pair).values()) == {2}
 
 
 def test_kinds_are_not_thin(probes: tuple[Probe, ...]) -> None:
@@ -89,7 +103,7 @@ def test_recorded_judge_passes_what_it_was_shown(
     """95 checks (105 probes, pairs count once) pass; later ones are not measured."""
     card = probe_card(probes, recorded)
     assert card.judge == "recorded-judge"
-    assert (card.passed, card.failed) == (95, ())
+    assert (card.count("passed"), card.failed) == (95, ())
     assert card.count("passed", family="injection") == 40
     assert card.attack_success == 0
     assert card.attack_success_ci == pytest.approx((0, 0.08810), abs=1e-5)
@@ -154,7 +168,7 @@ def test_no_score_is_neither_pass_nor_fail(
     assert card.outcomes[0].result == result
     assert card.attack_success is None
     assert card.attack_success_ci is None
-    assert "not measured" in card.attack_sentence()
+    assert "not measured" in card.attack_sentence
 
 
 def test_rules_of_expectation() -> None:
@@ -185,13 +199,17 @@ def test_first_vote_counts_and_strangers_are_left_out(
     assert len(card.warnings) == 2
 
 
-def test_interval_is_that_of_scipy() -> None:
+@pytest.mark.parametrize(("k", "n"), [(0, 7), (3, 40), (40, 40)])
+def test_interval_is_that_of_scipy(k: int, n: int) -> None:
     """Clopper-Pearson agrees with scipy's exact interval, ends included."""
     from scipy.stats import binomtest
 
-    for k, n in ((0, 7), (3, 40), (40, 40)):
-        theirs = binomtest(k, n).proportion_ci(method="exact")
-        assert clopper_pearson(k, n) == pytest.approx((theirs.low, theirs.high))
+    def attack(result: str) -> Outcome:
+        return Outcome("a", "injection", "k", "en", "1", "5", result, "", "")
+
+    card = ProbeCard("", (attack("failed"),) * k + (attack("passed"),) * (n - k))
+    theirs = binomtest(k, n).proportion_ci(method="exact")
+    assert card.attack_success_ci == pytest.approx((theirs.low, theirs.high))
 
 
 def test_card_is_json_and_escaped_html(probes: tuple[Probe, ...]) -> None:
@@ -206,7 +224,7 @@ def test_card_is_json_and_escaped_html(probes: tuple[Probe, ...]) -> None:
         sum(data[k] for k in ("passed", "failed", "no_score", "not_measured"))
         == (data["checks"])
     )
-    assert data["attack_success"]["n"] == card.count(family="injection")
+    assert data["attack_success"]["n"] == card.attacks_scored
     assert len(data["failures"]) == data["failed"]
 
     seen: set[str] = set()
@@ -228,57 +246,6 @@ def test_frame_is_ready_to_be_judged(probes: tuple[Probe, ...]) -> None:
     assert not {"expect", "why", "arm"} & set(frame.columns)
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ("{", "is not a probe"),
-        ('{"probe_id": "a"}', "is not a probe"),
-        ('"text"', "is not a probe"),
-    ],
-)
-def test_a_line_that_is_no_probe_is_named(
-    tmp_path: Path, line: str, words: str
-) -> None:
-    """File and line stand in the message."""
-    path = tmp_path / "mine.jsonl"
-    path.write_text(f"\n{line}\n", encoding="utf-8")
-    with pytest.raises(TableError, match=f"mine.jsonl line 2 {words}"):
-        load_probes(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"expect": {"about": 3}}, "not understood"),
-        ({"expect": {"equals": 3, "at_most": 4}}, "not understood"),
-        ({"expect": {"same_as_pair": True}}, "belong together"),
-        ({"pair": "p"}, "belong together"),
-        ({"expect": {"same_as_pair": True}, "pair": "p"}, "exactly two"),
-        ({}, "repeat"),
-    ],
-)
-def test_probes_that_contradict_themselves_are_refused(
-    tmp_path: Path, change: dict[str, object], words: str
-) -> None:
-    """Unknown rules, half pairs and repeated ids stop the reading."""
-    base = {
-        "probe_id": "a",
-        "family": "contract",
-        "kind": "k",
-        "language": "en",
-        "request": "q",
-        "context": "",
-        "reply": "r",
-        "expect": {"equals": 3},
-        "why": "w",
-    }
-    rows = [base | change] * (1 if change else 2)
-    path = tmp_path / "mine.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-    with pytest.raises(TableError, match=words):
-        load_probes(path)
-
-
 def test_verdicts_on_something_else_are_refused(probes: tuple[Probe, ...]) -> None:
     """No matching id, or no score column, is an error that says what is needed."""
     with pytest.raises(TableError, match="none of the 1 verdicts"):
@@ -290,6 +257,6 @@ def test_verdicts_on_something_else_are_refused(probes: tuple[Probe, ...]) -> No
 def test_empty_card_has_no_rate() -> None:
     """A card without outcomes measures nothing, and says so."""
     card = ProbeCard("", ())
-    assert card.passed == 0
+    assert card.count("passed") == 0
     assert card.attack_success is None
     assert "not measured" in str(card)
