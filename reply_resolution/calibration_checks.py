@@ -186,8 +186,18 @@ def check_segments(
     found: Mapping[str, Mapping[str, Agreement | None]],
     rules: CalibrationRules,
     name: str,
+    *,
+    refused: bool = False,
 ) -> CalibrationCheck:
-    """Whether agreement holds in each value of a column (arms, languages)."""
+    """Whether agreement holds in each value of a column (arms, languages).
+
+    Args:
+        found: Column -> value -> agreement, None for too few labels.
+        rules: The rules.
+        name: Name of the check.
+        refused: Whether the judge is refused for its agreement as a whole; then
+            falling short everywhere is no reason of its own.
+    """
     below, unsure, parts = [], [], []
     for column, values in found.items():
         for value, result in values.items():
@@ -213,6 +223,10 @@ def check_segments(
             change="labels in every arm" if name == "arms" else "labels there",
         )
     text = "weighted kappa " + ", ".join(parts)
+    if below and refused and len(below) == len(parts):
+        return CalibrationCheck(
+            name, "look", f"{text}: below the floor wherever it was measured"
+        )
     if below:
         return CalibrationCheck(
             name,
@@ -307,7 +321,10 @@ def check_probes(card: Any, rules: CalibrationRules) -> CalibrationCheck:  # noq
         )
     if not plain:
         return CalibrationCheck("probes", "none", "no contract probe was scored")
-    return CalibrationCheck("probes", "look" if wrong or unmeasured else "ok", text)
+    if wrong or unmeasured:
+        change = "judge all the probes" if unmeasured else "read the probes that failed"
+        return CalibrationCheck("probes", "look", text, change=change)
+    return CalibrationCheck("probes", "ok", text)
 
 
 def check_stability(

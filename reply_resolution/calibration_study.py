@@ -16,7 +16,9 @@ from reply_resolution.judge.probes import ProbeCard, probe_card
 from reply_resolution.label_files import collect_labels
 from reply_resolution.labeling import LabelSession, draw_for_labels
 from reply_resolution.labels import join_labels
+from reply_resolution.replies import length_expr
 from reply_resolution.stats.agreement import Agreement, agreement
+from reply_resolution.stats.agreement_slices import length_bands, slices
 from reply_resolution.stats.alt_test import AlternativeTest, alternative_annotator_test
 from reply_resolution.stats.annotators import (
     AnnotatorAgreement,
@@ -46,6 +48,8 @@ class Study:
         people: The annotators among themselves; None for one.
         steady: Second votes; None where there are none.
         repeats: Annotators' hidden repeats; None where there are none.
+        within: Column -> value -> agreement with the consensus (None: too few), for
+            the segments' columns, arms, and three bands of length.
         card: The judge's probe card; None where it was not probed.
         alternative: The alternative-annotator test; None without labels.
         plan: What numbers of labels would tell.
@@ -65,6 +69,7 @@ class Study:
     people: AnnotatorAgreement | None
     steady: SelfAgreement | None
     repeats: SelfAgreement | None
+    within: Mapping[str, Mapping[str, Agreement | None]]
     card: ProbeCard | None
     alternative: AlternativeTest | None
     plan: LabelPlan
@@ -179,7 +184,11 @@ def study(
             record_look(f"{out}/test_looks.jsonl", used, judge=_who(data.verdicts))
         )
         notes += [warning] if warning else []
-    frame, unmatched = join_labels(data.replies, used)
+    # A table of replies may hold labels itself; only the ones used may be seen here.
+    plain = data.replies.drop(
+        [c for c in data.replies.columns if c.startswith("label_")]
+    )
+    frame, unmatched = join_labels(plain, used) if len(used) else (plain, ())
     notes += unmatched
     card = None
     if probe_verdicts:
@@ -217,6 +226,7 @@ def study(
         repeats=tried(self_agreement, used, value="label", turn="repeat")
         if len(used)
         else None,
+        within=_within(data.replies, used, rules),
         card=card,
         alternative=tried(alternative_annotator_test, used, data.replies)
         if len(used)
@@ -257,6 +267,61 @@ def _by_person(frame: pl.DataFrame, rules: CalibrationRules) -> dict[str, Agreem
         if found is not None:
             out[column.removeprefix("label_")] = found
     return out
+
+
+def _within(
+    replies: pl.DataFrame, labels: pl.DataFrame, rules: CalibrationRules
+) -> dict[str, Mapping[str, Agreement | None]]:
+    """Agreement with the consensus within arms, segments and bands of length."""
+    if labels.is_empty():
+        return {}
+    people = consensus(labels, how=rules.consensus)
+    keys = [k for k in label_keys(people) if k in label_keys(replies)]
+    frame = people.join(
+        replies.drop([c for c in ("label", "weight") if c in replies.columns]),
+        on=keys,
+        how="inner",
+        nulls_equal=True,
+    ).filter(pl.col("score").is_not_null())
+    if frame.is_empty():
+        return {}
+    frame = frame.sort(length_expr("reply"), maintain_order=True)
+    frame = frame.with_columns(
+        length_bands(frame.select(length_expr("reply")).to_series()).alias("length")
+    )
+    armed = "arm" in frame.columns and frame["arm"].drop_nulls().n_unique() > 1
+    columns = ["arm"] if armed else []
+    columns += [c for c in rules.segments if c in frame.columns and c != "length"]
+    return {
+        column: slices(
+            frame, by=column, least=rules.segment_least, confidence=rules.confidence
+        )
+        for column in (*columns, "length")
+    }
+
+
+def keep(study: Study, out: str, cache: str = "") -> str:
+    """Write the calibration to `out`, and to the cache where one is named.
+
+    Args:
+        study: What was computed.
+        out: The folder.
+        cache: Cache file, or "".
+
+    Returns:
+        What was kept where, a sentence.
+    """
+    found = study.calibration
+    if found is None:
+        return f"No calibration was written: {study.problem}."
+    words = f"Calibration written: {found.save(f'{out}/calibration.json').name}"
+    if cache and found.metric_version and found.judge_id:
+        from reply_resolution.judge.cache import Cache
+
+        with Cache.open(cache) as store:
+            store.put_calibration(found.document())
+        words += ", and kept in the cache"
+    return f"{words}."
 
 
 def _compare(

@@ -1,6 +1,5 @@
 """The calibration as a page: its tables, figures and sentences, in reading order."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from reply_resolution.calibration_rules import span
@@ -25,6 +24,7 @@ from reply_resolution.plots.calibration import (
     bias_by_level,
     confusion_map,
 )
+from reply_resolution.stats.agreement import Agreement
 from reply_resolution.stats.agreement_parts import Estimate
 
 _HEADERS = {"level": "Score", "meaning": "Means"}
@@ -133,7 +133,8 @@ def plan_words(study: Study) -> Html:
     floor = number(study.rules.kappa_floor)
     words = [f"Expected with {plan.assumption}."]
     words.append(
-        f"About {count(plan.for_floor)} labels put the interval of kappa above {floor}."
+        f"About {count(max(plan.for_floor, study.rules.min_labels))} labels put the "
+        f"interval of kappa above {floor}."
         if plan.for_floor
         else f"No number of labels puts kappa ({number(plan.kappa)}) safely above "
         f"{floor}."
@@ -238,29 +239,64 @@ def disagreements(study: Study, *, rows: int = 6) -> Html:
 
 
 def segments_table(study: Study) -> Html:
-    """Agreement within each value of the segments' columns."""
-    if study.calibration is None:
-        return says("No labels yet.")
-    rows = []
-    for column, values in study.calibration.details["segments"].items():
-        for value, found in values.items():
-            rows.append(_segment_row(f"{column}: {value}", found))
+    """Agreement with the consensus within arms, segments and bands of length."""
+    rows = [
+        _segment_row(f"{column}: {value}", found)
+        for column, values in study.within.items()
+        for value, found in values.items()
+        if found is not None
+    ]
+    few = [
+        f"{value}"
+        for values in study.within.values()
+        for value, found in values.items()
+        if found is None
+    ]
     if not rows:
-        return says("No column to look within, or one value only.")
-    headers = {"segment": "", "n": "Replies", "exact": "Equal", "bias": "Bias, points"}
-    return table(rows, headers=headers, caption="Agreement within segments")
+        return says("Nowhere are there enough labels to look within.")
+    headers = {
+        "segment": "",
+        "n": "Replies",
+        "kappa": "Weighted kappa",
+        "bias": "Judge minus people, points",
+    }
+    shown = table(rows, headers=headers, caption="Agreement with the consensus within")
+    note = f"Too few labels to say anything: {', '.join(few)}." if few else ""
+    return shown + says(note) if note else shown
 
 
-def _segment_row(name: str, found: Mapping[str, Any] | None) -> dict[str, str | None]:
-    if found is None:
-        return {"segment": name, "n": "too few", "exact": None, "bias": None}
-    exact = found["exact"]["estimate"]
+def _segment_row(name: str, found: Agreement) -> dict[str, str]:
     return {
         "segment": name,
-        "n": count(found["n"]),
-        "exact": None if exact is None else percent(exact),
-        "bias": number(found["bias"]["estimate"], sign=True),
+        "n": count(found.n),
+        "kappa": span(found.concordance),
+        "bias": span(found.bias, sign=True),
     }
+
+
+def label_counts(study: Study) -> Html:
+    """How many labels each person gave, and what they could not judge."""
+    if study.labels.is_empty():
+        return says("No labels yet.")
+    rows = []
+    for name in study.labels["annotator"].unique(maintain_order=True):
+        own = study.labels.filter(study.labels["annotator"] == name)
+        first = own.filter(own["repeat"] == 0)
+        rows.append(
+            {
+                "person": str(name),
+                "labels": count(first["label"].count()),
+                "cannot": count(first["label"].null_count()),
+                "repeats": count(len(own) - len(first)),
+            }
+        )
+    headers = {
+        "person": "Annotator",
+        "labels": "Labels",
+        "cannot": "No label, or cannot judge",
+        "repeats": "Hidden repeats",
+    }
+    return table(rows, headers=headers, caption="Labels so far")
 
 
 def steady_words(study: Study) -> Html:

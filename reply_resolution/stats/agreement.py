@@ -100,6 +100,7 @@ class Agreement:
         )
         out["recall"] = [e.to_dict() for e in self.recall]
         out["level_bias"] = [e.to_dict() for e in self.level_bias]
+        out["concordance"] = self.concordance.to_dict()
         out["limits"] = None if self.limits is None else list(self.limits)
         out["n_missing"] = self.n_missing
         out["ci_method"] = self.ci_method

@@ -214,6 +214,8 @@ def _corrected_variance(
     if left <= 0:
         return spread / labels
     judge_spread = float(p @ (judge - centre) ** 2)
+    if judge_spread <= 1e-12:
+        return spread / labels  # a constant judge sharpens nothing
     together = float(p @ ((label - middle) * (judge - centre)))
     lam = min(1.0, max(0.0, together / (judge_spread * (1 + labels / left))))
     residual = spread - 2 * lam * together + lam**2 * judge_spread

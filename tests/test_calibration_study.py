@@ -1,0 +1,181 @@
+"""What notebook 1 shows: with labels, without, with one's own, dev and test."""
+
+import json
+import re
+
+import polars as pl
+import pytest
+
+from reply_resolution import calibration_words as words
+from reply_resolution.calibration import CORRECT, FIT, UNFIT, CalibrationRules
+from reply_resolution.calibration_study import all_labels, keep, label_session, study
+from reply_resolution.errors import LabelError
+from reply_resolution.inputs import load
+
+REPLIES = "data/calibration.csv"
+VERDICTS = "data/verdicts_calibration.jsonl"
+SMALL = "data/verdicts_small_model.jsonl"
+
+
+@pytest.fixture(scope="module")
+def demo():
+    """The demonstration, as notebook 1 loads it."""
+    return load(REPLIES, VERDICTS, REPLIES)
+
+
+@pytest.fixture(scope="module")
+def found(demo, tmp_path_factory):
+    """Both recorded judges, probes included."""
+    return study(
+        demo,
+        demo.labels,
+        rules=CalibrationRules(),
+        probe_verdicts="data/verdicts_probes.jsonl",
+        compared=SMALL,
+        out=str(tmp_path_factory.mktemp("out")),
+    )
+
+
+def _text(fragment):
+    return fragment._repr_html_()
+
+
+def test_the_good_judge_passes_and_the_small_one_is_refused(found):
+    """Both verdicts stand in the answer, the second with its reasons."""
+    assert found.calibration.verdict == FIT
+    assert found.other.verdict == UNFIT
+    page = _text(words.answer(found))
+    assert "recorded-judge: fit for this decision" in page
+    assert "gives 4 to all 112 replies" in page
+    assert found.comparison.better == "first"
+    assert "recorded-judge agrees better" in _text(words.comparison_words(found))
+
+
+def test_every_piece_of_the_page_is_made(found):
+    """Tables and figures come out, and figures say what they show."""
+    pieces = [
+        words.read_words(found),
+        words.numbers_table(found),
+        words.alternative_words(found),
+        words.disagreements(found),
+        words.segments_table(found),
+        words.steady_words(found),
+        words.plan_table(found),
+        words.plan_words(found),
+        words.label_counts(found),
+        words.checks_table(found),
+        words.provenance_list(found, "kept"),
+        words.rubric_levels(),
+    ]
+    for piece in pieces:
+        assert not re.search(r"\bnan\b", _text(piece).lower())
+    for figure in (words.kappas, words.confusion, words.level_bias):
+        shown = figure(found)
+        assert any(c.isdigit() for c in shown.alt)
+        assert "<svg" in shown.svg
+    assert "three annotators; there are 2" in _text(words.alternative_words(found))
+    assert "simulated" in _text(words.read_words(found))
+
+
+def test_the_worked_examples_get_the_right_scores(found):
+    """5 for the plain full answer, 2 for the warm reply that says nothing."""
+    page = _text(words.worked_examples(found))
+    assert "Your plan renews on 14 March" in page
+    assert "Great question!" in page
+    assert page.count("<td>5</td><td>5</td>") == 1
+    assert page.count("<td>2</td><td>2</td>") == 1
+
+
+def test_largest_disagreements_come_first(found):
+    """No reply below the first differs more than it."""
+    labels = ["label_a", "label_b"]
+    gap = (
+        found.frame["score"]
+        - found.frame.select(pl.mean_horizontal(*labels)).to_series()
+    ).abs()
+    worst = found.frame["request_id"].gather(gap.arg_sort(descending=True)).to_list()
+    page = _text(words.disagreements(found, rows=3))
+    largest = found.frame.filter(gap == gap.max())["request_id"].to_list()
+    assert any(name in page for name in largest)
+    assert worst[-1] not in page
+
+
+def test_no_labels_yet(demo, tmp_path):
+    """Nothing is invented: no verdict, how many labels to make, where to go on."""
+    plain = load(REPLIES, VERDICTS)
+    empty = study(plain, plain.labels, rules=CalibrationRules(), out=str(tmp_path))
+    assert empty.calibration is None
+    assert "no labels yet" in _text(words.answer(empty))
+    assert empty.plan.rows[0].labels == 50
+    assert "assumed equal" in _text(words.plan_words(empty))
+    assert "No calibration was written" in keep(empty, str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    for piece in (
+        words.kappas,
+        words.confusion,
+        words.level_bias,
+        words.numbers_table,
+        words.disagreements,
+        words.segments_table,
+        words.checks_table,
+        words.label_counts,
+        words.steady_words,
+        words.comparison_words,
+    ):
+        assert _text(piece(empty))
+
+
+def test_twenty_labels_of_your_own_enter(demo, tmp_path):
+    """Label in a session, run again: a third person, and the alternative test."""
+    out = str(tmp_path)
+    clock = iter(range(10_000))
+    session = label_session(demo, "anna", n=20, seed=7, out=out)
+    session._clock = lambda: float(next(clock))
+    truth = dict(zip(demo.replies["request_id"], demo.replies["score"], strict=True))
+    while not session.done:
+        key = session._items[session._pending[0]].request_id
+        session.press(str(truth[key]))
+    labels = all_labels(demo, out)
+    assert set(labels["annotator"]) == {"a", "b", "anna"}
+    mine = labels.filter(pl.col("annotator") == "anna", pl.col("repeat") == 0)
+    assert len(mine) == 20
+    result = study(demo, labels, rules=CalibrationRules(), out=out)
+    assert result.by_person["anna"].exact.estimate == 1
+    assert result.alternative.applies
+    assert result.calibration.verdict in (FIT, CORRECT)
+    assert "anna" in _text(words.label_counts(result))
+
+
+def test_a_name_that_already_labelled_is_refused(demo, tmp_path):
+    """Two sets of labels under one name would be mixed."""
+    session = label_session(demo, "a", n=3, seed=7, out=str(tmp_path))
+    session._clock = lambda: 1e9
+    session.press("3")
+    with pytest.raises(LabelError, match="under another name"):
+        all_labels(demo, str(tmp_path))
+
+
+def test_the_calibration_is_kept_where_the_readout_looks(found, tmp_path):
+    """In the folder as JSON without NaN."""
+    said = keep(found, str(tmp_path))
+    assert "calibration.json" in said
+    text = (tmp_path / "calibration.json").read_text("utf-8")
+    assert json.loads(text)["verdict"] == FIT
+
+
+def test_dev_labels_are_half_and_looks_at_test_are_counted(demo, tmp_path):
+    """The second judge that looks at the test labels is told of the first."""
+    out = str(tmp_path)
+    dev = study(
+        demo, demo.labels, rules=CalibrationRules(), part="dev", out=out, seed=7
+    )
+    test = study(
+        demo, demo.labels, rules=CalibrationRules(), part="test", out=out, seed=7
+    )
+    assert len(dev.labels) + len(test.labels) == len(demo.labels)
+    assert not any("looked at before" in n for n in test.notes)
+    other = load(REPLIES, SMALL, REPLIES)
+    again = study(
+        other, other.labels, rules=CalibrationRules(), part="test", out=out, seed=7
+    )
+    assert any("looked at before" in n for n in again.notes)
