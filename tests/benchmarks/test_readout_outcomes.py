@@ -266,7 +266,15 @@ def tables(name: str, number: int, folder: Path) -> dict[str, str]:
         frame = frame.with_columns(score=pl.when(~lost).then(pl.col("score")))
     plan = "accept_unchecked_judge = true\nplanned_replies = 400\n"
     (folder / "plan.toml").write_text(plan, encoding="utf-8")
-    texts = frame.select("request_id", "arm", request=pl.lit("?"), reply=pl.lit("!"))
+    if name == "users":  # five requests a user, scores that go together
+        users = pl.int_range(2 * N) // 5
+        frame = frame.with_columns(score=pl.col("score").first().over(users))
+        frame = frame.with_columns(user_id=pl.format("u{}", users))
+    texts = frame.select(
+        *("request_id", "arm", *(["user_id"] if name == "users" else [])),
+        request=pl.lit("?"),
+        reply=pl.lit("!"),
+    )
     texts.write_csv(folder / "replies.csv")
     reason = pl.lit("Because it is so.")
     frame.select("request_id", "arm", "score", reason=reason).write_ndjson(
@@ -291,7 +299,10 @@ def tables(name: str, number: int, folder: Path) -> dict[str, str]:
 @pytest.mark.parametrize("number", range(5))
 @pytest.mark.parametrize(
     "name",
-    ["none", "worthwhile", "harm", "inflated_labels", "inflated_alone", "missing"],
+    [
+        *("none", "worthwhile", "harm", "inflated_labels", "inflated_alone"),
+        *("missing", "users"),
+    ],
 )
 def test_the_notebook_reads_a_world_as_the_function_does(
     name: str, number: int, tmp_path: Path
@@ -313,6 +324,35 @@ def test_the_notebook_reads_a_world_as_the_function_does(
     assert (JUDGE_ALONE in page) == alone
     if name == "missing":
         assert "<svg" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(5))
+def test_weekly_reruns_of_the_notebook_share_one_ledger(
+    number: int, tmp_path: Path
+) -> None:
+    """Each week's file is the next look; the interval is the confidence sequence."""
+    parameters = tables("none", number, tmp_path)
+    plan = Path(parameters["plan"])
+    plan.write_text(plan.read_text("utf-8") + "planned_looks = 10\n", "utf-8")
+    whole = pl.read_csv(parameters["replies"])
+    verdicts = pl.read_ndjson(parameters["verdicts"])
+    for look, share in ((1, 0.3), (2, 1.0), (2, 1.0)):  # the last one is a rerun
+        part = whole.group_by("arm", maintain_order=True).head(int(N * share))
+        part.write_csv(parameters["replies"])
+        judged = verdicts.join(part.select("request_id"), on="request_id", how="semi")
+        judged.write_ndjson(parameters["verdicts"])
+        run_report("04_experiment_readout", parameters, out=tmp_path, pdf=False)
+        document = json.loads((tmp_path / "readout.json").read_text("utf-8"))
+        checks = {c["key"]: c for c in document["checks"]}
+        assert checks["looks"]["numbers"]["look"] == look
+        assert checks["looks"]["status"] == "ok"
+        judge = document["treatments"][0]["effects"][0]
+        assert judge["method"] == "confidence sequence"
+        assert document["recommendation"]["rule"] in (
+            "no_winner",
+            "no_worthwhile_difference",
+        )
 
 
 @pytest.mark.slow
