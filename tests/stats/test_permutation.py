@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+import itertools
 from math import comb
 from typing import Any
 
@@ -257,6 +258,41 @@ def test_studentized_is_exact_for_small_arms_and_drawn_for_large_ones() -> None:
         control * 90, treatment * 60, studentized=True, resamples=199, seed=3
     )
     assert again == big
+
+
+def test_studentized_matches_every_relabelling_by_hand() -> None:
+    """Unequal arms, Welch's statistic of every relabelling of the rows."""
+    control, treatment = [1, 1, 2, 2, 3, 3, 4, 2], [5, 1, 5]
+    rows = np.array(control + treatment)
+
+    def welch(treated: tuple[int, ...]) -> float:
+        inside = np.isin(np.arange(len(rows)), treated)
+        a, b = rows[~inside], rows[inside]
+        spread = a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)
+        gap = b.mean() - a.mean()
+        if spread < 1e-12:
+            return 0.0 if abs(gap) < 1e-12 else float(np.copysign(np.inf, gap))
+        return float(gap / spread**0.5)
+
+    seen = welch((8, 9, 10))
+    every = [welch(x) for x in itertools.combinations(range(11), 3)]
+    counts = [np.bincount(np.array(x) - 1, minlength=5) for x in (control, treatment)]
+    for alternative, far in (
+        ("two-sided", [abs(t) >= abs(seen) - 1e-9 for t in every]),
+        ("greater", [t >= seen - 1e-9 for t in every]),
+        ("less", [t <= seen + 1e-9 for t in every]),
+    ):
+        found = permutation_test(*counts, studentized=True, alternative=alternative)
+        assert found.method == "exact"
+        assert found.pvalue == pytest.approx(np.mean(far), rel=1e-9)
+
+
+def test_a_stratum_without_one_arm_adds_nothing() -> None:
+    """Replies that face nobody carry no comparison: p is that of the other strata."""
+    c, t = np.array([[4, 3, 2], [1, 2, 9]]), np.array([[1, 3, 6], [0, 2, 9]])
+    base = permutation_test(c, t).pvalue
+    lonely = np.vstack([c, [7, 1, 3]]), np.vstack([t, [0, 0, 0]])
+    assert permutation_test(*lonely).pvalue == pytest.approx(base, rel=1e-12)
 
 
 def test_drawn_and_listed_studentized_tests_agree(
