@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 RELIABLE_ITEMS = 50
 #: More levels than this are treated as real numbers.
 _MOST_LEVELS = 101
-_RESAMPLES = 4000
+_RESAMPLES = 2000
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ def annotator_agreement(
     *,
     scale: tuple[int, int] = (1, 5),
     confidence: float = 0.95,
-    resamples: int = 4000,
+    resamples: int = 2000,
     seed: int = _SEED,
 ) -> AnnotatorAgreement:
     """Agreement of two and more annotators, with intervals over items.
@@ -214,7 +214,10 @@ def _pairs(
         both = wide.filter(pl.col(a).is_not_null() & pl.col(b).is_not_null())
         if len(both):
             out[f"{a}|{b}"] = agreement(
-                both[b], both[a], scale=scale, confidence=confidence, resamples=2000
+                both[b],
+                both[a],
+                scale=scale,
+                confidence=confidence,
             )
     return out
 

@@ -58,7 +58,7 @@ def compare_judges(
     scale: tuple[int, int] = (1, 5),
     clusters: Any = None,  # noqa: ANN401
     confidence: float = 0.95,
-    resamples: int = 4000,
+    resamples: int = 2000,
     seed: int = 0,
 ) -> JudgeComparison:
     """Does the second judge agree better with people than the first? Paired.

@@ -105,7 +105,8 @@ def test_bootstrap_intervals_lie_where_formulas_put_them(stars):
     """AC2 against irrCAC's own interval; Cohen 1968 against psych's."""
     wanted = VALUES["gwet_quadratic"]["confidence_interval"]
     found = (stars.gwet_ac2.low, stars.gwet_ac2.high)
-    assert found == pytest.approx(wanted, abs=0.003)
+    # The item at chance takes the lower end down a little.
+    assert found == pytest.approx(wanted, abs=0.004)
     cohen = ORACLE["cohen1968"]
     label, judge = pairs(np.array(cohen["table"]))
     kappa = agreement(judge, label, scale=(1, 3)).weighted_kappa
@@ -451,7 +452,7 @@ def _population(shares, sharp):
     return table / table.sum()
 
 
-def coverage(shape, n, runs, sharp=0.7, seed=0):
+def coverage(shape, n, runs, sharp=0.7, seed=0, resamples=1000):
     """Share of intervals that hold the population's value, per measure."""
     from reply_resolution.stats.agreement_parts import statistics
 
@@ -462,7 +463,7 @@ def coverage(shape, n, runs, sharp=0.7, seed=0):
     hits = dict.fromkeys(MEASURES, 0)
     for draw in rng.multinomial(n, population.ravel(), size=runs):
         label, judge = pairs(draw.reshape(5, 5).astype(float))
-        result = agreement(judge, label, resamples=1000)
+        result = agreement(judge, label, resamples=resamples)
         for name in MEASURES:
             found = getattr(result, name)
             if found.low is not None:
@@ -472,17 +473,24 @@ def coverage(shape, n, runs, sharp=0.7, seed=0):
 
 @pytest.mark.parametrize("shape", list(_TRUTHS))
 def test_intervals_cover_at_100_items(shape):
-    """200 seeded runs: no interval below 89% (99.9% binomial limit of 95%)."""
-    found = coverage(shape, 100, 200)
-    assert min(found.values()) >= 0.89, found
+    """120 seeded runs: no interval below 88% (99.9% binomial limit of 95%)."""
+    found = coverage(shape, 100, 120, resamples=500)
+    assert min(found.values()) >= 0.88, found
+
+
+def test_rare_disagreement_does_not_look_like_certainty():
+    """Equal in 90%, far off in 2%: plain percentiles covered 78% to 80% here."""
+    found = coverage("spread", 100, 120, sharp=0.9, resamples=500)
+    assert min(found.values()) >= 0.88, found
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", list(_TRUTHS))
+@pytest.mark.parametrize("sharp", [0.7, 0.9])
 @pytest.mark.parametrize("n", [50, 100, 300])
-def test_intervals_cover_in_2000_runs(shape, n):
+def test_intervals_cover_in_2000_runs(shape, sharp, n):
     """At least 92% at 100 items and more; what 50 gives is printed."""
-    found = coverage(shape, n, 2000, seed=1)
-    print(shape, n, found)
+    found = coverage(shape, n, 2000, sharp=sharp, seed=1)
+    print(shape, sharp, n, {k: round(v, 3) for k, v in found.items()})
     if n >= 100:
         assert min(found.values()) >= 0.92, found
