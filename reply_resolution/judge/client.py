@@ -116,7 +116,7 @@ class Client:
         }
         self._openai: openai.AsyncOpenAI = (
             openai.AsyncAzureOpenAI(
-                azure_endpoint=endpoint.base_url,
+                azure_endpoint=endpoint.origin,
                 api_version=endpoint.api_version,
                 **common,
             )

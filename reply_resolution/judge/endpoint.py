@@ -36,6 +36,12 @@ class Endpoint:
         return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
 
     @property
+    def origin(self) -> str:
+        """Scheme and host of the address: what Azure's older API builds on."""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+    @property
     def local(self) -> bool:
         """Whether the server is on this machine."""
         return urlsplit(self.base_url).hostname in _LOCAL

@@ -67,8 +67,7 @@ class Engine:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._pending: Iterator[int] = iter(())
-        self._loop: asyncio.AbstractEventLoop
-        self._books: Bookkeeper
+        self._books = Bookkeeper(cache, ledger, bounded=settings.bounded)
         self._asker: Asker
 
     # The run
@@ -80,10 +79,7 @@ class Engine:
             RunStoppedError: The server refused the run as a whole.
             CacheError: Results could not be kept.
         """
-        self._loop = asyncio.get_running_loop()
-        self._books = Bookkeeper(
-            self._cache, self._ledger, bounded=self._settings.bounded
-        )
+        self._books.start()
         client = self._desk.client()
         self._asker = Asker(
             desk=self._desk,
@@ -135,7 +131,7 @@ class Engine:
         else:
             self.record.tally.interrupted = self._stopping = True
             self._books.close()
-            self._loop.call_later(GRACE, self._cancel)
+            asyncio.get_running_loop().call_later(GRACE, self._cancel)
 
     def _cancel(self) -> None:
         for task in self._tasks:

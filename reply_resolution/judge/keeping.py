@@ -28,7 +28,7 @@ class Bookkeeper:
     """
 
     def __init__(self, cache: CacheStore, ledger: Ledger, *, bounded: bool) -> None:
-        """Use one cache and one ledger; call inside the loop.
+        """Use one cache and one ledger; `start` comes before anything else.
 
         Args:
             cache: Keeps verdicts.
@@ -40,7 +40,7 @@ class Bookkeeper:
         self.refusal: Refusal | None = None
         self.broken: BaseException | None = None
         self._cache, self._ledger = cache, ledger
-        self._loop = asyncio.get_running_loop()
+        self._loop: asyncio.AbstractEventLoop
         self._wanted: list[tuple[int, int, asyncio.Future[Reservation | None]]] = []
         self._booking: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -48,6 +48,10 @@ class Bookkeeper:
         self._attempts: list[Attempt] = []
         self._settled: list[tuple[Reservation, int | None, int | None, int | None]] = []
         self._closed = False
+
+    def start(self) -> None:
+        """Work in the loop that is running now."""
+        self._loop = asyncio.get_running_loop()
 
     async def book(self, prompt_bytes: int, max_tokens: int) -> Reservation | None:
         """Book one call; None where a cap ends the run (or it is being stopped)."""

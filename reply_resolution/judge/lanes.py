@@ -30,7 +30,7 @@ def lane_client(timeout: float) -> Any:  # noqa: ANN401
         The client; None where the environment names a proxy, which only the library's
         own transport knows how to use.
     """
-    if getproxies():
+    if any(name != "no" for name in getproxies()):
         return None
     import openai
 

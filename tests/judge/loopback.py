@@ -117,6 +117,28 @@ def say(content: str | None, **options: Any) -> Behaviour:
     return behaviour
 
 
+def without(*names: str) -> Behaviour:
+    """A server that refuses requests with one of these names in their body."""
+
+    def behaviour(request: Request) -> Response:
+        body = {k: v for k, v in request.body.items() if k != "messages"}
+        for name in names:
+            if f'"{name}"' in json.dumps(body):
+                return error(
+                    400, f"Unsupported: '{name}' is not supported.", param=name
+                )
+        return good(request)
+
+    return behaviour
+
+
+def ignores_schema(request: Request) -> Response:
+    """A server that takes a schema and answers prose; a tool call it does make."""
+    if request.body.get("tools"):
+        return good(request)
+    return completion(request, "I would give it a 4.")
+
+
 FAULTS: dict[str, Behaviour] = {
     "good": good,
     "500": lambda r: error(500, "The server had an error"),
@@ -154,6 +176,12 @@ FAULTS: dict[str, Behaviour] = {
     "empty": say(""),
     "no_choices": lambda r: Response(200, {"id": "x", "choices": []}),
     "not_json_at_all": lambda r: Response(200, "<html>It works!</html>"),
+    "no max_completion_tokens": without("max_completion_tokens"),
+    "no temperature": without("temperature"),
+    "no minimum/maximum": without("minimum"),
+    "no json_schema": without("json_schema"),
+    "no json_schema, no tools": without("json_schema", "tools"),
+    "json_schema ignored": ignores_schema,
     "hang": lambda r: Response(fault="hang"),
     "reset": lambda r: Response(200, good(r).payload, fault="reset"),
     "drip": lambda r: Response(200, good(r).payload, fault="drip"),

@@ -180,21 +180,6 @@ def test_adapting_ends() -> None:
     assert seen[-1].answer == "json_object"
 
 
-def _refuses(loopback: Any, *names: str) -> Callable[[Any], Any]:
-    """A server that refuses requests with these words anywhere in their bodies."""
-
-    def behaviour(request: Any) -> Any:
-        body = {k: v for k, v in request.body.items() if k != "messages"}
-        for name in names:
-            if f'"{name}"' in json.dumps(body):
-                return loopback.error(
-                    400, f"Unsupported: '{name}' is not supported.", param=name
-                )
-        return loopback.good(request)
-
-    return behaviour
-
-
 @pytest.mark.parametrize(
     ("refused", "extra_calls", "changes"),
     [
@@ -222,7 +207,7 @@ def test_a_server_s_limits_are_learnt_once_and_belong_to_the_judge(
     """What a 400 refuses is not sent again; the judge id says how it was asked."""
     plain = judge(make_replies(2), model="plain", base_url=server.url)
     server.forget()
-    server.behave(_refuses(loopback, *refused))
+    server.behave(loopback.without(*refused))
     rows = make_replies(6)
     run = judge(rows, model="m", base_url=server.url)
     assert run.summary.scored == 6
@@ -242,13 +227,7 @@ def test_a_schema_that_is_ignored_is_noticed_from_the_answer(
     make_replies: Callable[..., pl.DataFrame], server: Any, loopback: Any
 ) -> None:
     """A server that takes the schema and answers prose is asked by tool instead."""
-
-    def ignores(request: Any) -> Any:
-        if request.body.get("tools"):
-            return loopback.good(request)
-        return loopback.completion(request, "I would give it a 4.")
-
-    server.behave(ignores)
+    server.behave(loopback.ignores_schema)
     run = judge(make_replies(5), model="m", base_url=server.url)
     assert run.summary.scored == 5
     assert server.calls == 6
@@ -307,7 +286,7 @@ def test_a_server_that_changes_its_mind_stops_the_run(
 ) -> None:
     """What was learnt is forgotten, so that the next run asks anew."""
     judge(make_replies(2), model="m", base_url=server.url)
-    server.behave(_refuses(loopback, "temperature"))
+    server.behave(loopback.without("temperature"))
     with pytest.raises(JudgeError, match="Run again"):
         judge(make_replies(4), model="m", base_url=server.url)
     run = judge(make_replies(4), model="m", base_url=server.url)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import polars as pl
@@ -384,6 +385,25 @@ def test_two_processes_share_one_cache_and_pay_once(
     assert [int(scored) for _, scored in results] == [60, 60]
     assert sum(int(calls) for calls, _ in results) == 59
     assert server.calls == 60
+
+
+def test_verdicts_are_committed_within_a_second(
+    make_replies: Make, server: Any, tmp_path: Path
+) -> None:
+    """Another process sees a slow run's verdicts while it still runs."""
+    server.latency = 0.25
+    path = tmp_path / "c.sqlite"
+    options: dict[str, Any] = {"base_url": server.url, "cache": path, "concurrency": 1}
+    thread = threading.Thread(
+        target=lambda: judge(make_replies(12), model="m", **options)
+    )
+    thread.start()
+    while server.calls < 9 and thread.is_alive():
+        time.sleep(0.01)
+    with Cache.open(path, read_only=True) as cache:
+        committed = cache.versions()["verdicts"].sum()
+    thread.join()
+    assert 3 <= committed < 9
 
 
 def test_a_killed_run_loses_nothing_committed(
