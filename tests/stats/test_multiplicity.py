@@ -1,5 +1,6 @@
 """Adjusted p-values, against R's p.adjust."""
 
+from itertools import combinations
 import json
 from pathlib import Path
 
@@ -44,6 +45,23 @@ def test_order_of_the_methods(pvalues):
         assert holm[i] <= raw[i] + tiny
         assert p - tiny <= bh[i] <= by[i] + tiny
         assert by[i] <= 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
+def test_hommel_is_the_closed_test_of_simes(pvalues):
+    """By definition: the largest Simes p of all subsets that hold the hypothesis."""
+    found = adjust(pvalues, "hommel")
+    m = len(pvalues)
+    subsets = [s for k in range(1, m + 1) for s in combinations(range(m), k)]
+
+    def simes(subset):
+        ranked = sorted(pvalues[i] for i in subset)
+        return min(len(ranked) * p / (k + 1) for k, p in enumerate(ranked))
+
+    for i in range(m):
+        expected = max(simes(s) for s in subsets if i in s)
+        assert found[i] == pytest.approx(min(1.0, expected), abs=1e-12)
 
 
 @given(st.permutations([0.004, 0.03, 0.2, 0.03, 0.9]))
