@@ -7,7 +7,7 @@ assumption that the user makes before the arms are compared; this module says wh
 follows from it, from the pooled, arm-blind scores.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,7 @@ class Collapse:
         design_effect: Variance over that of as many independent replies: of the
             scores, and of resolved or not; (1, 1) where replies are the units, above 1
             where users repeat themselves, below 1 where pairing helps.
+        excluded: Rows that were not used: reason to rows (see `compare`).
         warnings: What a reader should know, in sentences.
     """
 
@@ -109,6 +110,7 @@ class Collapse:
     n_control: int
     n_treatment: int
     design_effect: tuple[float, float] = (1.0, 1.0)
+    excluded: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = field(default=())
 
     def to_dict(self) -> dict[str, Any]:
@@ -126,6 +128,7 @@ class Collapse:
             "binary": self.binary.to_dict(),
             "recommended": self.recommended,
             "reason": self.reason,
+            "excluded": dict(self.excluded),
             "warnings": list(self.warnings),
         }
 
@@ -236,6 +239,7 @@ def collapse(
         n_control=sizes[0],
         n_treatment=sizes[1],
         design_effect=powers.design_effect,
+        excluded=compared.excluded,
         warnings=tuple(notes),
     )
 

@@ -45,11 +45,13 @@ def level_shares(counts: Shares) -> Floats:
         raise StatisticsError(
             f"counts must be 0 or more, not {list(counts)}; give replies per level."
         )
+    if values.sum() == 0:
+        raise StatisticsError("there are no pilot scores; give replies per level.")
     if (values > 0).sum() < 2:
         raise StatisticsError(
-            f"counts {list(counts)} lie on {int((values > 0).sum())} level; power "
-            "needs pilot scores that differ. Collect more, or check the judge: one "
-            "that says the same of every reply measures nothing."
+            f"all {values.sum():g} pilot scores are on one level; power needs scores "
+            "that differ. Collect more, or check the judge: one that says the same of "
+            "every reply measures nothing."
         )
     return np.asarray(values / values.sum())
 

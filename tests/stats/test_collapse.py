@@ -15,6 +15,7 @@ CONTROL, TREATMENT = [10, 34, 24, 45, 47], [22, 40, 21, 37, 40]
 
 
 def counts_of(control, treatment):
+    """Two independent arms by level."""
     return ScoreCounts.from_table({"control": control, "treatment": treatment})
 
 
@@ -136,6 +137,15 @@ def test_no_room_for_the_effect_is_null_with_the_reason():
     assert found.to_dict()["binary"]["power"] is None
     assert found.recommended == "ordinal"
     assert any("at most" in w for w in found.warnings)
+
+
+def test_rows_not_used_are_counted_with_their_reason():
+    """A missing score and a word are left out, counted, and change nothing else."""
+    scores = ["5", "4", "2", "3", "", "five", "1", "2", "4", "5"]
+    frame = pl.DataFrame({"arm": ["control"] * 6 + ["treatment"] * 4, "score": scores})
+    found = collapse(frame, control="control")
+    assert found.to_dict()["excluded"] == {"missing": 1, "not_a_score": 1}
+    assert (found.n_control, found.n_treatment) == (4, 4)
 
 
 def test_all_scores_equal_is_defined():

@@ -73,7 +73,8 @@ def test_empty_levels_stay_empty_under_a_shift():
     ("pilot", "effect", "options", "word"),
     [
         ([0, 0, 1, 4, 95], 0.3, {}, "at most"),
-        ([0, 0, 0, 0, 95], 0.3, {}, "differ"),
+        ([0, 0, 0, 0, 95], 0.3, {}, "on one level"),
+        ([0, 0, 0, 0, 0], 0.3, {}, "no pilot scores"),
         ([0, 0, 0, 5, 95], 0.01, {"assume": "noise"}, "below the cut"),
         ([5, 5, 5, 0, 0], 0.1, {"assume": "noise"}, "at or above the cut"),
         ([5, 5, 5, 5, 5], 0.1, {"assume": "drift"}, "shift, cut or noise"),
