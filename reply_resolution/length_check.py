@@ -1,26 +1,170 @@
 """The length check from tables to verdict: what notebook 02 shows, in one call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 import json
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from reply_resolution.errors import ParameterError, TableError
+from reply_resolution.display import element, html, number, status
+from reply_resolution.errors import ParameterError, StatisticsError, TableError
 from reply_resolution.inputs import Inputs, load, resolve, root
-from reply_resolution.judge.twins import (
-    check_twins,
-    judge_twins,
-    make_twins,
-    twin_pairs,
-)
+from reply_resolution.judge.twins import judge_twins, make_twins, twin_pairs
 from reply_resolution.labels import join_labels
 from reply_resolution.stats.length import LengthBias, length_bias
-from reply_resolution.stats.length_effects import LengthEffect, length_effect
-from reply_resolution.stats.length_pairs import PairsTest, pairs_by_kind
-from reply_resolution.stats.length_verdict import LengthVerdict, length_verdict
+from reply_resolution.stats.length_effects import (
+    LengthEffect,
+    PairsTest,
+    length_effect,
+    pairs_by_kind,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LengthVerdict:
+    """What to make of the judge's length bias.
+
+    Attributes:
+        word: "no bias found" (never "no bias": see `largest`), "bias, too small to
+            matter here", "bias that changes the size of the result, not its sign",
+            "bias that could explain the result" or "not measured".
+        mark: "ok", "look", "stop" or "none", for the table of checks.
+        sentence: The verdict in words, with its numbers.
+        margin: What would not matter, points.
+        found_by: Which evidence finds a bias: "labels", "padded twins", both, none.
+        largest: The largest bias, in points of the judge's scale per doubling of
+            length, in either direction, that the evidence still allows; None where
+            nothing was measured.
+        at_stake: That bias times the length difference of the arms (of one doubling,
+            where no experiment is given), points.
+        labels_needed: About how many labelled replies would bring `at_stake` under the
+            margin if there is no bias; None where it already is, or is not known.
+    """
+
+    word: str
+    mark: str
+    sentence: str
+    margin: float
+    found_by: tuple[str, ...] = ()
+    largest: float | None = None
+    at_stake: float | None = None
+    labels_needed: int | None = None
+
+    def _repr_html_(self) -> str:
+        mark = element("span", status(self.mark), class_=self.mark)
+        word = element("strong", self.word[0].upper() + self.word[1:] + ".")
+        line = element("p", mark, " ", word, " ", self.sentence)
+        return str(html(element("div", line, class_="verdict")))
+
+
+def length_verdict(
+    bias: LengthBias | None,
+    pairs: PairsTest | None = None,
+    effect: LengthEffect | None = None,
+    *,
+    margin: float = 0.2,
+) -> LengthVerdict:
+    """Weigh the labelled replies, the padded twins and the experiment.
+
+    A bias counts as found when either kind of evidence finds it: a safety check should
+    rather look twice. Two looks at 5% make a false alarm in up to one of ten checks.
+
+    Args:
+        bias: From `length_bias`; None where there are no labels.
+        pairs: The test of padded twins; None where none were judged.
+        effect: From `length_effect`; None where there is no experiment yet.
+        margin: A bias in the effect that would not matter, points of the judge's
+            scale, above 0.
+
+    Raises:
+        StatisticsError: The margin is not above 0.
+    """
+    if not margin > 0:
+        raise StatisticsError(
+            f"margin {margin} is not above 0: give the bias, in score points, that you "
+            "would not mind in the effect."
+        )
+    bounds, found = [], []
+    if bias is not None and bias.largest is not None:
+        bounds.append(bias.largest)
+        found += ["labels"] if bias.found else []
+    if pairs is not None and pairs.points_per_doubling_ci is not None:
+        bounds.append(max(map(abs, pairs.points_per_doubling_ci)))
+        found += ["padded twins"] if pairs.found else []
+    if not bounds:
+        return LengthVerdict("not measured", "none", _why_not(bias), margin)
+    largest = max(bounds)
+    doublings = abs(effect.doublings) if effect else 1.0
+    at_stake = largest * doublings
+    where = (
+        f"{number(at_stake)} points in this experiment, where the typical reply of "
+        f"{effect.treatment} is {number(effect.length_ratio, 1)} times as long"
+        if effect
+        else "the same if one arm's replies were twice as long"
+    )
+    amount = f"{number(largest)} points per doubling of length ({where})"
+    small, needed = at_stake < margin, None
+    would = f"the {number(margin)} that would matter"
+    by = f"Found by {' and '.join(found)}"
+    if not found:
+        word, mark = "no bias found", "ok" if small else "look"
+        sentence = f"The largest bias that the data still allow is {amount}"
+        if small:
+            sentence += f", under {would}."
+        else:
+            needed = _needed(bias, margin / doublings)
+            sentence += f"; that would matter (margin {number(margin)})."
+            if needed:
+                sentence += f" About {needed:,} labelled replies would settle it."
+    elif small:
+        word, mark = "bias, too small to matter here", "ok"
+        sentence = f"{by}, but at most {amount}, under {would}."
+    elif effect and _stands(effect):
+        word, mark = "bias that changes the size of the result, not its sign", "look"
+        sentence = (
+            f"{by}, up to {amount}. Corrected for it, the effect is "
+            f"{number(effect.corrected, sign=True)} instead of "
+            f"{number(effect.judge_effect, sign=True)} points, and still clear of 0."
+        )
+    else:
+        word, mark = "bias that could explain the result", "stop"
+        sentence = (
+            f"{by}, up to {amount}: more than {would}. Read the corrected effect, or "
+            "repair the rubric."
+        )
+    return LengthVerdict(
+        word, mark, sentence, margin, tuple(found), largest, at_stake, needed
+    )
+
+
+def _why_not(bias: LengthBias | None) -> str:
+    """Why nothing was measured, and what to do."""
+    if bias is None:
+        return (
+            "Label replies, or judge padded twins: without either, nothing is known "
+            "about length."
+        )
+    reasons = " ".join(w[0].upper() + w[1:] for w in bias.warnings)
+    return f"The {bias.n} labelled replies cannot tell. {reasons}".strip()
+
+
+def _needed(bias: LengthBias | None, target: float) -> int | None:
+    """Labelled replies at which a fair judge's interval would end at the target."""
+    if bias is None or bias.largest is None:
+        return None
+    half = bias.largest - abs(bias.judge_points_per_doubling or 0.0)
+    needed = bias.n * (half / target) ** 2
+    return int(-(-needed // 10) * 10) if needed > bias.n else None
+
+
+def _stands(effect: LengthEffect) -> bool:
+    """Whether the effect is clear of 0, on one side, before and after correction."""
+    if effect.judge_ci is None or effect.corrected_ci is None:
+        return False
+    ends = (*effect.judge_ci, *effect.corrected_ci)
+    return min(ends) > 0 or max(ends) < 0
 
 
 @dataclass(frozen=True)
@@ -31,12 +175,10 @@ class LengthCheck:
         labelled: Replies with `score`, one `label_<annotator>` column per person, and
             `label`, their mean.
         bias: Judge minus label against length; None where nothing is labelled.
-        pairs: Twins beside originals; no rows where none were judged.
         twins: One test per kind of twin, padded first.
         experiment: The judged replies of the experiment; None where none was given.
         effects: One per treatment, in order of first appearance.
         verdict: The sentence, for the first treatment.
-        margin: A bias in the effect that would not matter, score points.
         repeated: Replies whose score changed when the judge saw them again, and
             replies it saw again; (0, 0) where it saw none twice.
         provenance_note: What must be said of bundled data; "" for data of your own.
@@ -46,12 +188,10 @@ class LengthCheck:
 
     labelled: pl.DataFrame
     bias: LengthBias | None
-    pairs: pl.DataFrame
     twins: tuple[PairsTest, ...]
     experiment: pl.DataFrame | None
     effects: tuple[LengthEffect, ...]
     verdict: LengthVerdict
-    margin: float
     repeated: tuple[int, int]
     provenance_note: str
     notes: tuple[str, ...]
@@ -65,19 +205,19 @@ class LengthCheck:
     def to_dict(self) -> dict[str, Any]:
         """Every number of the check, for JSON; undefined is None."""
         return {
-            "verdict": self.verdict.to_dict(),
+            "verdict": asdict(self.verdict),
             "bias": self.bias.to_dict() if self.bias else None,
-            "twins": [t.to_dict() for t in self.twins],
-            "effects": [e.to_dict() for e in self.effects],
-            "margin": self.margin,
+            "twins": [asdict(t) for t in self.twins],
+            "effects": [asdict(e) for e in self.effects],
+            "margin": self.verdict.margin,
             "repeated": {"changed": self.repeated[0], "replies": self.repeated[1]},
             "notes": list(self.notes),
             "sources": dict(self.sources),
         }
 
-    def save(self, out: str | Path, name: str = "length_bias.json") -> Path:
-        """Write `to_dict` as JSON into a folder, and return the file's path."""
-        path = Path(out) / name
+    def save(self, out: str | Path) -> Path:
+        """Write `to_dict` to `length_bias.json` in a folder, and return its path."""
+        path = Path(out) / "length_bias.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
@@ -110,13 +250,13 @@ def check_length(
         data: Labelled replies and their verdicts, from `load`.
         control: The experiment's baseline arm.
         twins: Table of twins; "" makes twins of a sample and writes them to `out`.
-        twin_verdicts: Verdicts on them; "" judges them where `max_calls` allows.
+        twin_verdicts: Verdicts on them.
         experiment: Table of the experiment's replies; "" leaves it out.
         experiment_verdicts: Verdicts on them.
         margin: A bias in the effect that would not matter, score points, above 0.
         twin_sample: Replies to make twins of.
         seed: Decides which ones, and their filler.
-        max_calls: Calls that judging twins may make; 0 sends nothing.
+        max_calls: Calls that judging twins made here may take; 0 sends nothing.
         model: The judge's model.
         base_url: The judge's server; "" is the client's own default.
         cache: Cache file; "" is the user's own.
@@ -135,65 +275,76 @@ def check_length(
         labelled = labelled.with_columns(label=pl.mean_horizontal(people))
         bias = length_bias(labelled, label=people)
         notes += bias.warnings
-    own = not data.provenance_note
 
-    def usable(path: str, what: str) -> bool:
-        if path and own and _is_bundled(path):
+    def wanted(path: str, what: str) -> bool:
+        if path and not data.provenance_note and _is_bundled(path):
             notes.append(f"{path} belongs to the demonstration: {what} left out.")
             return False
         return bool(path)
 
-    if usable(twins, "its twins are"):
+    if wanted(twins, "its twins are"):
         pairs = _given_pairs(data, twins, twin_verdicts, sources, notes)
     else:
-        limit = _Budget(max_calls, model, base_url, cache)
-        pairs = _made_pairs(data, twin_sample, seed, limit, Path(out), notes)
-    tests = pairs_by_kind(pairs) if pairs.height else ()
+        made = make_twins(data.replies, n=twin_sample, seed=seed)
+        notes += made.notes
+        path = Path(out) / "twins.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        made.frame.write_csv(path)
+        if max_calls < 1 or made.frame.is_empty():
+            pairs = None
+            calls = made.frame.height + made.frame["request_id"].n_unique()
+            notes.append(
+                f"{made.frame.height} twins were made and written to {path}, but not "
+                f"judged: that takes up to {calls} calls. Set `max_calls` (and "
+                "`model`) to allow it."
+            )
+        elif not model:
+            raise ParameterError(
+                f"`max_calls` is {max_calls} but `model` is empty: name the model "
+                "that gave the verdicts, or set `max_calls` to 0 to send nothing."
+            )
+        else:
+            from reply_resolution.judge.budget import Limits
+
+            pairs = judge_twins(
+                data.replies,
+                made.frame,
+                model=model,
+                base_url=base_url or None,
+                cache=cache or None,
+                limits=Limits(max_calls=max_calls),
+                seed=seed,
+            )
+    tests = () if pairs is None else pairs_by_kind(pairs)
+    if pairs is not None:
+        judged = {t.kind for t in tests}
+        notes += [
+            f"None of the {kind} twins has a score beside its original's."
+            for kind in sorted(set(pairs["kind"]) - judged)
+        ]
     notes += [w for t in tests for w in t.warnings if t.kind == "padded"]
     frame: pl.DataFrame | None = None
     effects: tuple[LengthEffect, ...] = ()
-    if usable(experiment, "its experiment is"):
+    if wanted(experiment, "its experiment is"):
         tried = load(experiment, experiment_verdicts, cache=cache, control=control)
         sources |= tried.sources
         frame = tried.replies
         effects = _effects(frame, bias, control)
         notes += [*tried.notes, *(w for e in effects for w in e.warnings)]
     padded = next((t for t in tests if t.kind == "padded"), None)
-    verdict = length_verdict(
-        bias, padded, effects[0] if effects else None, margin=margin
-    )
+    first = effects[0] if effects else None
     return LengthCheck(
         labelled=labelled,
         bias=bias,
-        pairs=pairs,
         twins=tests,
         experiment=frame,
         effects=effects,
-        verdict=verdict,
-        margin=margin,
+        verdict=length_verdict(bias, padded, first, margin=margin),
         repeated=_repeated(data.verdicts),
         provenance_note=data.provenance_note,
         notes=tuple(dict.fromkeys(notes)),
         sources=sources,
     )
-
-
-@dataclass(frozen=True)
-class _Budget:
-    max_calls: int
-    model: str
-    base_url: str
-    cache: str
-
-
-_PAIRS = {
-    "request_id": pl.String,
-    "kind": pl.String,
-    "score_original": pl.Int8,
-    "score_twin": pl.Int8,
-    "length_original": pl.Float64,
-    "length_twin": pl.Float64,
-}
 
 
 def _given_pairs(
@@ -203,6 +354,7 @@ def _given_pairs(
     sources: dict[str, str],
     notes: list[str],
 ) -> pl.DataFrame:
+    """Twins and their originals from tables of the user's own (or the bundled ones)."""
     from reply_resolution.tables import read_table
     from reply_resolution.verdicts import read_verdicts
 
@@ -215,57 +367,14 @@ def _given_pairs(
     judged = read_verdicts(resolve(twin_verdicts))
     sources[twins], sources[twin_verdicts] = made.sha256, judged.sha256
     notes += [*made.notes, *judged.notes]
-    frame = check_twins(made.frame, data.replies)
-    has_originals = (judged.frame["kind"] == "original").any()
-    return twin_pairs(
-        data.replies, frame, judged.frame, None if has_originals else data.verdicts
-    )
-
-
-def _made_pairs(
-    data: Inputs, n: int, seed: int, limit: _Budget, out: Path, notes: list[str]
-) -> pl.DataFrame:
-    made = make_twins(data.replies, n=n, seed=seed)
-    out.mkdir(parents=True, exist_ok=True)
-    path = out / "twins.csv"
-    made.frame.write_csv(path)
-    notes += made.notes
-    if made.skipped.height:
-        notes.append(f"{made.skipped.height} twins could not be made.")
-    if made.frame.is_empty():
-        return pl.DataFrame(schema=_PAIRS)
-    calls = made.frame.height + made.frame["request_id"].n_unique()
-    if limit.max_calls < 1:
-        notes.append(
-            f"{made.frame.height} twins were made and written to {path}, but not "
-            f"judged: that takes up to {calls} calls. Set `max_calls` (and `model`) to "
-            "allow it."
-        )
-        return pl.DataFrame(schema=_PAIRS)
-    if not limit.model:
-        raise ParameterError(
-            f"`max_calls` is {limit.max_calls} but `model` is empty: name the model "
-            "that gave the verdicts, or set `max_calls` to 0 to send nothing."
-        )
-    from reply_resolution.judge.budget import Limits
-
-    return judge_twins(
-        data.replies,
-        made.frame,
-        model=limit.model,
-        base_url=limit.base_url or None,
-        cache=limit.cache or None,
-        limits=Limits(max_calls=limit.max_calls),
-        seed=seed,
-    )
+    return twin_pairs(data.replies, made.frame, judged.frame, data.verdicts)
 
 
 def _effects(
     frame: pl.DataFrame, bias: LengthBias | None, control: str
 ) -> tuple[LengthEffect, ...]:
-    arms = frame["arm"].drop_nulls().unique(maintain_order=True).to_list()
-    ids = frame.drop_nulls("arm")
-    paired = bool(ids["request_id"].is_duplicated().any())
+    frame = frame.drop_nulls("arm")
+    paired = frame["request_id"].is_duplicated().any()
     users = "user_id" in frame.columns and frame["user_id"].null_count() == 0
     return tuple(
         length_effect(
@@ -276,7 +385,7 @@ def _effects(
             pair="request_id" if paired else None,
             cluster="user_id" if users else None,
         )
-        for arm in arms
+        for arm in frame["arm"].unique(maintain_order=True)
         if arm != control
     )
 
@@ -290,7 +399,7 @@ def _repeated(verdicts: pl.DataFrame) -> tuple[int, int]:
         .agg(votes=pl.len(), scores=pl.col("score").n_unique())
         .filter(pl.col("votes") > 1)
     )
-    return int((seen["scores"] > 1).sum()), seen.height
+    return seen.filter(pl.col("scores") > 1).height, seen.height
 
 
 def _is_bundled(path: str) -> bool:

@@ -1,7 +1,5 @@
 """The length check as a page: its tables, figures and sentences, in reading order."""
 
-from collections.abc import Iterable
-
 import polars as pl
 
 from reply_resolution.display import (
@@ -25,9 +23,8 @@ from reply_resolution.plots.length import (
     twin_changes,
 )
 from reply_resolution.stats.length import LengthBias
-from reply_resolution.stats.length_effects import LengthEffect
-from reply_resolution.stats.length_pairs import TABLE_CAPTION, PairsTest
-from reply_resolution.stats.length_profile import length_bins, lengths_by
+from reply_resolution.stats.length_effects import LengthEffect, PairsTest
+from reply_resolution.stats.lengths import length_bins, lengths_by
 
 _NO_LABELS = "Not measured: no reply has both a judge's score and a label."
 
@@ -69,24 +66,22 @@ def described_words(check: LengthCheck) -> Html:
 
 def level_table(check: LengthCheck) -> Html:
     """Typical length at each level, as the judge and as people gave it."""
-    scored = lengths_by(check.labelled, "score")
     people = [c for c in check.labelled.columns if c.startswith("label_")]
     pooled = [check.labelled.select("reply", level=c).drop_nulls() for c in people]
-    labels = lengths_by(pl.concat(pooled), "level") if pooled else scored.clear()
-    judged = {row[0]: row for row in scored.iter_rows()}
-    given = {row[0]: row for row in labels.iter_rows()}
-    rows = [
-        {
-            "level": str(level),
-            "judge: replies": str(judged[level][1]) if level in judged else "0",
-            "characters": _typical(judged.get(level), 2),
-            "words": _typical(judged.get(level), 3),
-            "people: labels": str(given[level][1]) if level in given else "0",
-            "characters ": _typical(given.get(level), 2),
-            "words ": _typical(given.get(level), 3),
-        }
-        for level in sorted({*judged, *given})
+    judged = check.labelled.select("reply", level="score")
+    sides = [
+        {row["level"]: row for row in lengths_by(part, "level").iter_rows(named=True)}
+        for part in (judged, pl.concat(pooled) if pooled else judged.clear())
     ]
+    rows = []
+    for level in sorted({*sides[0], *sides[1]}):
+        cells = {"level": str(level)}
+        for side, name, pad in ((0, "judge: replies", ""), (1, "people: labels", " ")):
+            row = sides[side].get(level, {"replies": 0})
+            cells[name] = str(row["replies"])
+            for what in ("characters", "words"):
+                cells[what + pad] = number(row.get(what), 0)
+        rows.append(cells)
     return table(rows, caption="Typical length (median) at each level")
 
 
@@ -129,14 +124,12 @@ def tested_words(check: LengthCheck) -> Html:
         if bias.standardised
         else "Judge and labels are on one scale, so these are score points."
     )
-    strong = (
-        f"{number(bias.points_per_doubling, sign=True)} {unit} per doubling of length"
-    )
+    strong = f"{number(bias.points_per_doubling, sign=True)} {unit} per doubling"
     return html(
         element(
             "p",
-            element("strong", strong),
-            f" ({percent(bias.confidence)} interval {interval(*bias.ci, sign=True)}; "
+            element("strong", f"{strong} of length"),
+            f" ({percent(bias.confidence)} interval {_interval(bias.ci)}; "
             f"p = {pvalue(bias.pvalue)}; {count(bias.n)} replies). {scale}",
         )
     )
@@ -147,14 +140,31 @@ def caused_figure(check: LengthCheck) -> Figure | Html:
     if not check.twins:
         told = [note for note in check.notes if "twins" in note]
         return _says(" ".join(["Not measured: no twins were judged.", *told]))
-    return twin_changes(check.twins, margin=check.margin)
+    return twin_changes(check.twins, margin=check.verdict.margin)
 
 
 def caused_table(check: LengthCheck) -> Html:
     """All kinds of twins, one row each."""
     if not check.twins:
         return _says("No twins were judged.")
-    return table([t.row() for t in check.twins], caption=TABLE_CAPTION)
+    rows = [
+        {
+            "kind": f"{t.kind} ({t.n})",
+            "length": f"×{number(2**t.doublings, 1)}",
+            "higher": str(t.up),
+            "lower": str(t.down),
+            "mean change": _points(t.change, t.ci),
+            "exact p": pvalue(t.pvalue),
+            "per doubling": number(t.points_per_doubling, sign=True),
+        }
+        for t in check.twins
+    ]
+    return table(
+        rows,
+        caption="Twins against originals: kind (pairs), typical length against the "
+        "original, twins that scored higher and lower, mean change in points with its "
+        "interval",
+    )
 
 
 def consequence_figure(check: LengthCheck) -> Figure | Html:
@@ -168,38 +178,42 @@ def consequence_words(check: LengthCheck) -> Html:
     """What the bias makes of each treatment's effect, in a sentence."""
     if not check.effects:
         return _says("Name its tables in `experiment` and `experiment_verdicts`.")
-    return _all(_consequence(effect) for effect in check.effects)
-
-
-def _consequence(effect: LengthEffect) -> Html:
-    longer = (
-        f"The typical reply of {effect.treatment} is {number(effect.length_ratio, 1)} "
-        f"times as long as that of {effect.control}."
-    )
-    if effect.corrected is None:
-        return _says(f"{longer} Without a measured bias the effect stays uncorrected.")
-    low, high = effect.bias_part_ci or (None, None)
-    fixed = effect.corrected_ci or (None, None)
-    return html(
-        element(
-            "p",
-            f"{longer} What that buys from this judge: "
-            f"{number(effect.bias_part, sign=True)} points "
-            f"({interval(low, high, sign=True)}). The effect without it: ",
-            element("strong", f"{number(effect.corrected, sign=True)} points"),
-            f" ({interval(*fixed, sign=True)}), against "
-            f"{number(effect.judge_effect, sign=True)} "
-            f"({interval(*(effect.judge_ci or (None, None)), sign=True)}) as scored.",
+    parts = []
+    for effect in check.effects:
+        longer = (
+            f"The typical reply of {effect.treatment} is "
+            f"{number(effect.length_ratio, 1)} times as long as that of "
+            f"{effect.control}."
         )
-    )
+        if effect.corrected is None:
+            uncorrected = "Without a measured bias the effect stays uncorrected."
+            parts.append(element("p", f"{longer} {uncorrected}"))
+            continue
+        part = _points(effect.bias_part, effect.bias_part_ci, " points")
+        fixed = f"{number(effect.corrected, sign=True)} points"
+        parts.append(
+            element(
+                "p",
+                f"{longer} What that buys from this judge: {part}. The effect without "
+                "it: ",
+                element("strong", fixed),
+                f" ({_interval(effect.corrected_ci)}), against "
+                f"{_points(effect.judge_effect, effect.judge_ci)} as scored.",
+            )
+        )
+    return html(*parts)
 
 
 def checks_table(check: LengthCheck) -> Html:
     """What could be wrong with the check itself."""
-    rows = [_label_row(check.bias), _scale_row(check.bias), _twin_row(check.padded)]
-    rows.append(_repeat_row(check.repeated))
-    rows += [row for t in check.twins if (row := _form_row(t, check.margin))]
-    rows += [_legit_row(e) for e in check.effects[:1]]
+    rows = [
+        _label_row(check.bias),
+        _scale_row(check.bias),
+        _twin_row(check.padded),
+        _repeat_row(*check.repeated),
+        *(_form_row(t, check.verdict.margin) for t in check.twins if t != check.padded),
+        *(_legit_row(effect) for effect in check.effects[:1]),
+    ]
     cells = [
         {
             "check": name,
@@ -222,29 +236,30 @@ def _says(words: str) -> Html:
     return html(element("p", words.strip()))
 
 
-def _all(parts: Iterable[Html]) -> Html:
-    return sum(parts, Html(""))
+def _interval(ci: tuple[float, float] | None) -> str:
+    return interval(*(ci or (None, None)), sign=True)
 
 
-def _typical(row: tuple[object, ...] | None, at: int) -> str:
-    return number(float(str(row[at])), 0) if row else "–"
+def _points(value: float | None, ci: tuple[float, float] | None, unit: str = "") -> str:
+    return f"{number(value, sign=True)}{unit} ({_interval(ci)})"
 
 
-def _label_row(bias: LengthBias | None) -> tuple[str, str, str]:
+_Row = tuple[str, str, str]
+
+
+def _label_row(bias: LengthBias | None) -> _Row:
     name = "Enough labelled replies?"
     if bias is None or bias.ci is None:
         return name, "none", "No labelled reply, or no interval from those there are."
-    mark = "ok" if bias.n >= 100 else "look"
     unit = "standard deviations" if bias.standardised else "points"
-    return (
-        name,
-        mark,
-        f"{bias.n} replies; the data fit a bias from "
-        f"{interval(*bias.ci, sign=True)} {unit} per doubling.",
+    words = (
+        f"{bias.n} replies; the data fit a bias from {_interval(bias.ci)} {unit} per "
+        "doubling."
     )
+    return name, "ok" if bias.n >= 100 else "look", words
 
 
-def _scale_row(bias: LengthBias | None) -> tuple[str, str, str]:
+def _scale_row(bias: LengthBias | None) -> _Row:
     name = "Judge and people on one scale?"
     if bias is None or bias.sd_ratio is None:
         return name, "none", "Not known."
@@ -252,62 +267,52 @@ def _scale_row(bias: LengthBias | None) -> tuple[str, str, str]:
         f"The judge's scores spread {number(bias.sd_ratio)} times as wide as the labels"
     )
     if bias.standardised:
-        return (
-            name,
-            "look",
-            f"{words}: both were standardised, which noise can mislead.",
-        )
+        words += ": both were standardised, which noise can mislead."
+        return name, "look", words
     return name, "ok", f"{words}; 0.6 to 1.6 is alike enough."
 
 
-def _twin_row(padded: PairsTest | None) -> tuple[str, str, str]:
+def _twin_row(padded: PairsTest | None) -> _Row:
     name = "Cause shown, not only correlation?"
     if padded is None:
         return name, "none", "No padded twins were judged."
-    mark = "ok" if padded.n >= 40 else "look"
-    return (
-        name,
-        mark,
+    words = (
         f"{padded.n} padded twins, {number(2**padded.doublings, 1)} times as long: "
-        f"{padded.up} scored higher, {padded.down} lower than their originals.",
+        f"{padded.up} scored higher, {padded.down} lower than their originals."
     )
+    return name, "ok" if padded.n >= 40 else "look", words
 
 
-def _repeat_row(repeated: tuple[int, int]) -> tuple[str, str, str]:
+def _repeat_row(changed: int, seen: int) -> _Row:
     name = "Does the judge repeat itself?"
-    changed, seen = repeated
     if not seen:
         return name, "none", "No reply was judged twice."
     words = (
-        f"{changed} of {seen} replies judged again got another score; so much change"
+        f"{changed} of {seen} replies judged again got another score; so much change "
+        "among twins is noise, not bias."
     )
-    mark = "ok" if changed <= 0.1 * seen else "look"
-    return name, mark, f"{words} among twins is noise, not bias."
+    return name, "ok" if changed <= 0.1 * seen else "look", words
 
 
-def _form_row(test: PairsTest, margin: float) -> tuple[str, str, str] | None:
-    """A row for each kind of twin that is not about length."""
-    if test.kind == "padded":
-        return None
-    wide = max(abs(test.ci[0]), abs(test.ci[1])) >= margin
+def _form_row(test: PairsTest, margin: float) -> _Row:
+    wide = max(map(abs, test.ci)) >= margin
     mark = "stop" if test.found else "look" if wide else "ok"
     words = (
         f"{test.n} pairs: {test.up} higher, {test.down} lower; mean change "
-        f"{number(test.change, sign=True)} ({interval(*test.ci, sign=True)})."
+        f"{_points(test.change, test.ci)}."
     )
     if mark == "look":
         words += f" Too few pairs to rule out {number(margin)}."
     return f"Does “{test.kind}” move the score?", mark, words
 
 
-def _legit_row(effect: LengthEffect) -> tuple[str, str, str]:
+def _legit_row(effect: LengthEffect) -> _Row:
     name = "Is equal length the right comparison?"
     if effect.length_controlled is None:
         return name, "none", "The effect at equal length is not defined."
-    return (
-        name,
-        "look",
-        f"Only if length itself is worth nothing: it gives "
+    words = (
+        "Only if length itself is worth nothing: it gives "
         f"{number(effect.length_controlled, sign=True)} points, but also takes away "
-        "what the longer replies rightly earn. A sensitivity, not the result.",
+        "what the longer replies rightly earn. A sensitivity, not the result."
     )
+    return name, "look", words

@@ -69,10 +69,9 @@ def test_users_are_the_units_of_the_experiment(bundled: LengthCheck) -> None:
     """The interval is the one clustered by user, wider or narrower than rows alone."""
     from reply_resolution.stats.length_effects import length_effect
 
-    by_user = length_effect(
-        bundled.experiment, bundled.bias, control="control", cluster="user_id"
-    )
-    by_row = length_effect(bundled.experiment, bundled.bias, control="control")
+    arms = {"control": "control", "treatment": "treatment"}
+    by_row = length_effect(bundled.experiment, bundled.bias, **arms)
+    by_user = length_effect(bundled.experiment, bundled.bias, **arms, cluster="user_id")
     assert bundled.effects[0].judge_ci == by_user.judge_ci
     assert by_user.judge_ci != by_row.judge_ci
 

@@ -15,29 +15,28 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from reply_resolution.display import (
-    Html,
-    element,
-    html,
-    interval,
-    number,
-    pvalue,
-    table,
-)
+from reply_resolution.display import number
 from reply_resolution.errors import StatisticsError, TableError
-from reply_resolution.stats.columns import length_column, need, numbers
-from reply_resolution.stats.length_slope import Slope
-from reply_resolution.stats.regression import t_pvalue
+from reply_resolution.stats.lengths import usable
+from reply_resolution.stats.regression import least_squares, t_pvalue, t_quantile
 
 Floats = npt.NDArray[np.float64]
 
+#: The judge's standard deviation over the labels': outside, the two are not alike
+#: enough for their difference to say something about the judge.
+ALIKE = (0.6, 1.6)
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthBias:
     """How the judge's score moves with a reply's length where the label does not.
 
     Attributes:
         n: Replies used: judge, label and a length above 0.
+        confidence: Of the interval, fraction.
+        standardised: Whether judge and label were brought to one scale first. Then
+            unequal noise in the two can imitate a bias.
+        sd_ratio: The judge's standard deviation over the labels'.
         judge_length_spearman: Rank correlation of judge and length, -1 to 1; None
             where one of them does not vary. Description only: length may be merited.
         label_length_spearman: The same for the people's label.
@@ -51,34 +50,29 @@ class LengthBias:
             None where undefined.
         tvalue: Estimate over its standard error.
         pvalue: Two-sided p-value of "no bias".
-        standardised: Whether judge and label were brought to one scale first. Then
-            unequal noise in the two can imitate a bias.
-        judge_points_per_doubling: The bias in points of the judge's own scale: equal
-            to `points_per_doubling` unless standardised. This is what an effect
-            measured by the judge is corrected with.
+        judge_points_per_doubling: The bias in points of the judge's own scale, with
+            which an effect measured by the judge is corrected.
         judge_standard_error: Standard error of that.
         degrees: Degrees of freedom of the interval.
-        sd_ratio: The judge's standard deviation over the labels'.
-        confidence: Of the interval, fraction.
-        excluded: Rows not used, by reason: `missing`, `not_a_number`, `empty_reply`.
+        excluded: Rows not used, by reason.
         warnings: What a reader should know, in sentences.
     """
 
     n: int
+    confidence: float
+    standardised: bool
+    sd_ratio: float | None
     judge_length_spearman: float | None
     label_length_spearman: float | None
-    partial_spearman: float | None
-    partial_pvalue: float | None
-    points_per_doubling: float | None
-    ci: tuple[float, float] | None
-    tvalue: float | None
-    pvalue: float | None
-    standardised: bool
-    judge_points_per_doubling: float | None
-    judge_standard_error: float | None
-    degrees: int
-    sd_ratio: float | None
-    confidence: float
+    partial_spearman: float | None = None
+    partial_pvalue: float | None = None
+    points_per_doubling: float | None = None
+    ci: tuple[float, float] | None = None
+    tvalue: float | None = None
+    pvalue: float | None = None
+    judge_points_per_doubling: float | None = None
+    judge_standard_error: float | None = None
+    degrees: int = 0
     excluded: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -88,12 +82,15 @@ class LengthBias:
         return None if self.ci is None else not self.ci[0] <= 0 <= self.ci[1]
 
     @property
-    def largest_allowed(self) -> float | None:
+    def largest(self) -> float | None:
         """The largest bias, in either direction, that the data still allow.
 
-        In the unit of `points_per_doubling`; None where there is no interval.
+        In points of the judge's scale per doubling; None where there is no interval.
         """
-        return None if self.ci is None else max(abs(self.ci[0]), abs(self.ci[1]))
+        slope, error = self.judge_points_per_doubling, self.judge_standard_error
+        if slope is None or error is None:
+            return None
+        return abs(slope) + t_quantile(self.confidence, self.degrees) * error
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `length-bias --json` prints; undefined is None."""
@@ -118,26 +115,6 @@ class LengthBias:
             "excluded": dict(self.excluded),
             "warnings": list(self.warnings),
         }
-
-    def _repr_html_(self) -> str:
-        unit = "standard deviations" if self.standardised else "points"
-        low, high = self.ci or (None, None)
-        rows = [
-            ("Judge and length (rank correlation)", number(self.judge_length_spearman)),
-            ("People and length", number(self.label_length_spearman)),
-            ("Judge and length, label held fixed", number(self.partial_spearman)),
-            (f"Bias per doubling of length, {unit}", self._bias_cell(low, high)),
-            ("p-value of no bias", pvalue(self.pvalue)),
-        ]
-        caption = f"Length and the judge, {self.n} labelled replies"
-        cells = [{"measure": name, "value": value} for name, value in rows]
-        return str(table(cells, caption=caption)) + str(notes_html(self.warnings))
-
-    def _bias_cell(self, low: float | None, high: float | None) -> str:
-        return (
-            f"{number(self.points_per_doubling, sign=True)} "
-            f"({interval(low, high, sign=True)})"
-        )
 
 
 def length_bias(
@@ -199,51 +176,108 @@ def length_bias(
             f"{len(labels)} label columns ({', '.join(labels)}): their mean per reply "
             "counts as the label."
         )
-    lengths = length_column(frame, reply=reply, length=length)
-    data, excluded = _usable(frame, judge, labels, lengths, cluster)
+    columns = {"judge": [judge], "label": labels}
+    keys = {"cluster": cluster} if cluster else {}
+    data, excluded = usable(frame, columns, keys, reply=reply, length=length)
     if data.is_empty():
         raise StatisticsError(
             f"no row of {frame.height} has a judge score ({judge!r}), a label "
             f"({', '.join(labels)}) and a reply with text; nothing can be computed."
         )
     score, people = data["judge"].to_numpy(), data["label"].to_numpy()
-    doublings = np.log2(data["length"].to_numpy())
+    doublings = data["doublings"].to_numpy()
     groups = data["cluster"].rank("dense").to_numpy() if cluster else None
-    result = Slope(score, people, doublings, groups, confidence, standardise)
-    notes += result.notes
+    slope = _slope(score, people, doublings, groups, confidence, standardise, notes)
     rho = _partial(score, doublings, people, notes)
     return LengthBias(
         n=data.height,
-        judge_length_spearman=rho[0],
-        label_length_spearman=rho[1],
-        partial_spearman=rho[2],
-        partial_pvalue=rho[3],
-        points_per_doubling=result.estimate,
-        ci=result.ci,
-        tvalue=result.tvalue,
-        pvalue=result.pvalue,
-        standardised=result.standardised,
-        judge_points_per_doubling=result.judge_estimate,
-        judge_standard_error=result.judge_error,
-        degrees=result.degrees,
-        sd_ratio=result.sd_ratio,
         confidence=confidence,
         excluded=excluded,
         warnings=tuple(notes),
+        **slope,
+        **rho,
     )
 
 
-def ranks(values: Floats) -> Floats:
-    """Ranks from 1, ties sharing the mean of theirs."""
-    _, code, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    middle = last - (counts - 1) / 2
-    return np.asarray(middle[code.ravel()], dtype=np.float64)
+def _slope(
+    judge: Floats,
+    label: Floats,
+    doublings: Floats,
+    groups: npt.NDArray[Any] | None,
+    confidence: float,
+    standardise: bool | None,
+    notes: list[str],
+) -> dict[str, Any]:
+    """The regression of the test, with every way it can be undefined."""
+    n = len(judge)
+    sd_judge, sd_label = (
+        float(np.std(v, ddof=1)) if n > 1 and np.ptp(v) > 0 else 0.0
+        for v in (judge, label)
+    )
+    ratio = sd_judge / sd_label if sd_label > 0 else None
+    if standardise is None:
+        alike = ratio is not None and ALIKE[0] <= ratio <= ALIKE[1]
+        # Ranges that touch in at most one value are two scales, not two views.
+        apart = judge.max() <= label.min() or label.max() <= judge.min()
+        standardise = bool(n > 2 and (not alike or apart))
+    found: dict[str, Any] = {"standardised": standardise, "sd_ratio": ratio}
+    if n < 3:
+        notes.append(
+            f"{n} labelled replies: a slope needs at least 3, and says something from "
+            "about 50 on."
+        )
+        return found
+    scale = 1.0
+    if standardise:
+        if sd_judge == 0 or sd_label == 0:
+            constant = "the judge's score" if sd_judge == 0 else "the label"
+            notes.append(
+                f"{constant} is the same for all {n} replies, so judge and label "
+                "cannot be compared; the bias is undefined."
+            )
+            return found
+        notes.append(
+            "judge and label were both standardised, because they are not on one "
+            f"scale (standard deviations {number(sd_judge)} and {number(sd_label)}): "
+            "the bias is in standard deviations per doubling, and unequal noise in "
+            "judge and label can imitate a bias where length is merited."
+        )
+        judge, label, scale = judge / sd_judge, label / sd_label, sd_judge
+    if np.ptp(doublings) < 1e-12:
+        notes.append(
+            "all replies have the same length, so nothing can be said about length."
+        )
+        return found
+    design = np.column_stack([np.ones(n), doublings])
+    fit = least_squares(design, judge - label, cluster=groups)
+    slope, error = float(fit.coefficients[1]), fit.standard_error(1)
+    if error is None:
+        notes.append(f"no interval for the bias: {fit.problem}.")
+    elif error < 1e-12:
+        slope, error = round(slope, 12), None
+        notes.append(
+            "judge minus label lies exactly on a line (or is the same for every "
+            "reply), which leaves no spread from which an interval could be computed."
+        )
+    found |= {
+        "points_per_doubling": slope,
+        "judge_points_per_doubling": slope * scale,
+        "degrees": fit.degrees,
+    }
+    if error is not None:
+        half = t_quantile(confidence, fit.degrees) * error
+        found |= {
+            "ci": (slope - half, slope + half),
+            "tvalue": slope / error,
+            "pvalue": t_pvalue(slope / error, fit.degrees),
+            "judge_standard_error": error * scale,
+        }
+    return found
 
 
 def _partial(
     judge: Floats, length: Floats, label: Floats, notes: list[str]
-) -> tuple[float | None, float | None, float | None, float | None]:
+) -> dict[str, Any]:
     """Spearman of judge and length, of label and length, partial, its p-value."""
     named = {"judge": judge, "length": length, "label": label}
     constant = [name for name, values in named.items() if np.ptp(values) == 0]
@@ -251,94 +285,42 @@ def _partial(
         f"the {name} is the same for all replies, so its correlations are undefined."
         for name in constant
     )
-    table_of_ranks = {k: ranks(v) for k, v in named.items() if k not in constant}
+    ranks = {name: pl.Series(v).rank().to_numpy() for name, v in named.items()}
 
     def rho(a: str, b: str) -> float | None:
         if a in constant or b in constant:
             return None
-        return float(np.corrcoef(table_of_ranks[a], table_of_ranks[b])[0, 1])
+        return float(np.corrcoef(ranks[a], ranks[b])[0, 1])
 
-    jl, pl_, jp = rho("judge", "length"), rho("label", "length"), rho("judge", "label")
-    if jl is None or pl_ is None or jp is None:
-        return jl, pl_, None, None
-    room = (1 - jp * jp) * (1 - pl_ * pl_)
+    jl, ll, jp = rho("judge", "length"), rho("label", "length"), rho("judge", "label")
+    found: dict[str, Any] = {"judge_length_spearman": jl, "label_length_spearman": ll}
+    if jl is None or ll is None or jp is None:
+        return found
+    room = (1 - jp * jp) * (1 - ll * ll)
     if room < 1e-12:
         notes.append(
             "the label's order equals the judge's (or length's), so no correlation is "
             "left once it is accounted for."
         )
-        return jl, pl_, None, None
-    partial = max(-1.0, min(1.0, (jl - jp * pl_) / math.sqrt(room)))
+        return found
+    partial = max(-1.0, min(1.0, (jl - jp * ll) / math.sqrt(room)))
+    found["partial_spearman"] = partial
     degrees = len(judge) - 3
-    if degrees < 1 or 1 - partial * partial < 1e-12:
-        return jl, pl_, partial, None
-    tvalue = partial * math.sqrt(degrees / (1 - partial * partial))
-    return jl, pl_, partial, t_pvalue(tvalue, degrees)
+    if degrees >= 1 and 1 - partial * partial >= 1e-12:
+        tvalue = partial * math.sqrt(degrees / (1 - partial * partial))
+        found["partial_pvalue"] = t_pvalue(tvalue, degrees)
+    return found
 
 
 def _label_columns(frame: pl.DataFrame, label: str | Sequence[str] | None) -> list[str]:
-    if label is None:
-        found = ["label"] if "label" in frame.columns else []
-        found = found or [c for c in frame.columns if c.startswith("label_")]
-        if not found:
-            raise TableError(
-                "the table has no column 'label' and none that starts with 'label_'; "
-                f"name the people's label (columns: {', '.join(frame.columns)})."
-            )
-        return found
-    return [label] if isinstance(label, str) else list(label)
-
-
-def _usable(
-    frame: pl.DataFrame,
-    judge: str,
-    labels: Sequence[str],
-    lengths: pl.Series,
-    cluster: str | None,
-) -> tuple[pl.DataFrame, dict[str, int]]:
-    """The rows that can be used, and why each other one is not."""
-    need(frame, judge, *labels, *([cluster] if cluster else []))
-    raw = pl.DataFrame(
-        {
-            "judge": numbers(frame, judge),
-            "label": pl.DataFrame(
-                [numbers(frame, c) for c in labels]
-            ).mean_horizontal(),
-            "length": lengths,
-            "cluster": frame[cluster] if cluster else pl.Series([None] * frame.height),
-        }
-    )
-    given = frame.select(
-        pl.col(judge).is_not_null(),
-        pl.any_horizontal(pl.col(list(labels)).is_not_null()).alias("__label"),
-    )
-    empty = raw["length"] == 0
-    whole = (
-        pl.col("judge").is_not_null()
-        & pl.col("label").is_not_null()
-        & (pl.col("length") > 0)
-    )
-    if cluster:
-        whole = whole & pl.col("cluster").is_not_null()
-    used = raw.select(whole.fill_null(False)).to_series()
-    unread = (given[judge] & raw["judge"].is_null()) | (
-        given["__label"] & raw["label"].is_null()
-    )
-    reasons = {
-        "empty_reply": empty.fill_null(False),
-        "not_a_number": unread,
-        "missing": ~used,
-    }
-    excluded: dict[str, int] = {}
-    left = ~used
-    for reason, mask in reasons.items():
-        rows = int((left & mask).sum())
-        left = left & ~mask
-        if rows:
-            excluded[reason] = rows
-    return raw.filter(used), excluded
-
-
-def notes_html(warnings: Sequence[str]) -> Html:
-    """Warnings as paragraphs under a table."""
-    return html(*(element("p", note, class_="muted") for note in warnings))
+    if label is not None:
+        return [label] if isinstance(label, str) else list(label)
+    if "label" in frame.columns:
+        return ["label"]
+    found = [c for c in frame.columns if c.startswith("label_")]
+    if not found:
+        raise TableError(
+            "the table has no column 'label' and none that starts with 'label_'; "
+            f"name the people's label (columns: {', '.join(frame.columns)})."
+        )
+    return found

@@ -1,8 +1,10 @@
-"""What the judge's length bias makes of an experiment, and the effect without it.
+"""What length does to the judge's score: in twins of one reply, and in an experiment.
 
-The headline is the effect minus the bias that the length difference buys; what length
-legitimately earns stays in. Holding length constant (the "length-controlled" effect)
-also removes the legitimate part, and is a labelled sensitivity only.
+Twins are the causal evidence: a twin resolves exactly as much as its original, so any
+systematic change of the score is the judge's doing. In an experiment the headline is
+the effect minus the bias that the length difference buys; what length legitimately
+earns stays in. Holding length constant (the "length-controlled" effect) also removes
+the legitimate part, and is a labelled sensitivity only.
 """
 
 from collections.abc import Mapping
@@ -14,23 +16,144 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from reply_resolution.display import interval, number, percent, table
 from reply_resolution.errors import StatisticsError, TableError
-from reply_resolution.stats.columns import length_column, need, numbers
-from reply_resolution.stats.length import LengthBias, notes_html
-from reply_resolution.stats.regression import Fit, least_squares, t_pvalue, t_quantile
+from reply_resolution.stats.length import LengthBias
+from reply_resolution.stats.lengths import usable
+from reply_resolution.stats.permutation import paired_permutation_test
+from reply_resolution.stats.regression import Fit, least_squares, t_quantile
 
-Floats = npt.NDArray[np.float64]
 Range = tuple[float, float]
+
+#: Mean change of log2 length below which points per doubling are not computed: the
+#: twins are as long as their originals, and dividing by almost 0 says nothing.
+LEAST_DOUBLINGS = 0.5
+_PAIRS_CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
+class PairsTest:
+    """Twins against their originals.
+
+    Attributes:
+        kind: What was done to the originals ("padded", "bulleted", ...).
+        n: Pairs with both scores.
+        up: Pairs in which the twin scored higher.
+        down: Pairs in which it scored lower.
+        change: Mean score of twin minus original, points. Above 0 the judge rewards
+            what was done; 0 is fair.
+        ci: Its 95% interval (Bonett-Price: one pair up and one pair down are added, so
+            that pairs that never differ do not give an interval of no width).
+        pvalue: Exact two-sided sign-flip p-value of "nothing changes".
+        doublings: Mean log2 length of twin minus original; 1 is twice as long.
+        points_per_doubling: `change` over `doublings`: the bias that length as such
+            causes. None where the twins are about as long as the originals.
+        points_per_doubling_ci: Its interval; the lengths are given, not random.
+        excluded: Pairs not used, by reason.
+        warnings: What a reader should know, in sentences.
+    """
+
+    kind: str
+    n: int
+    up: int
+    down: int
+    change: float
+    ci: Range
+    pvalue: float
+    doublings: float
+    points_per_doubling: float | None
+    points_per_doubling_ci: Range | None
+    excluded: Mapping[str, int] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether the exact test finds a change, at 5%."""
+        return self.pvalue < 1 - _PAIRS_CONFIDENCE
+
+
+def padded_pairs_test(pairs: pl.DataFrame, *, kind: str = "padded") -> PairsTest:
+    """Exact paired test of what a change of form does to the judge's score.
+
+    Null hypothesis: in each pair the judge is as likely to favour the twin as the
+    original. Two-sided: sums at least as far from 0 as the observed one; equal scores
+    stay in, and count for neither side. Exact by convolution, no chance involved.
+
+    Args:
+        pairs: One row per twin, as from `twin_pairs`: `score_original`, `score_twin`
+            (whole), `length_original`, `length_twin`.
+        kind: Name of what was done.
+
+    Raises:
+        StatisticsError: No pair has both scores.
+
+    Source:
+        Fisher's sign-flip test; interval: Bonett & Price (2012).
+
+    >>> pairs = pl.DataFrame({
+    ...     "score_original": [3, 4, 2, 3, 4], "score_twin": [4, 5, 3, 4, 4],
+    ...     "length_original": [100] * 5, "length_twin": [200] * 5})
+    >>> test = padded_pairs_test(pairs)
+    >>> test.change, test.pvalue, test.points_per_doubling
+    (0.8, 0.125, 0.8)
+    """
+    scored = pairs.drop_nulls(["score_original", "score_twin"])
+    used = scored.filter((pl.col("length_original") > 0) & (pl.col("length_twin") > 0))
+    excluded = {
+        "missing": pairs.height - scored.height,
+        "no_length": scored.height - used.height,
+    }
+    if used.is_empty():
+        raise StatisticsError(
+            f"none of the {pairs.height} {kind} twins has a score, an original with a "
+            "score, and a length: judge twins and originals with the same judge first."
+        )
+    n = used.height
+    d = (used["score_twin"] - used["score_original"]).cast(pl.Int64).to_numpy()
+    longer = (used["length_twin"] / used["length_original"]).log(2).to_numpy()
+    change, doublings = float(d.mean()), float(longer.mean())
+    centre = float(d.sum()) / (n + 2)
+    variance = (float((d * d).sum()) + 2) / (n + 2) - centre**2
+    half = t_quantile(_PAIRS_CONFIDENCE, n + 1) * math.sqrt(variance / (n + 2))
+    ci = centre - half, centre + half
+    per = per_ci = None
+    if abs(doublings) >= LEAST_DOUBLINGS:
+        per = change / doublings
+        low, high = sorted(end / doublings for end in ci)
+        per_ci = low, high
+    few = f"{n} {kind} pairs: only a large effect would be seen; 40 are a good number."
+    return PairsTest(
+        kind=kind,
+        n=n,
+        up=int((d > 0).sum()),
+        down=int((d < 0).sum()),
+        change=change,
+        ci=ci,
+        pvalue=paired_permutation_test(*np.unique(d, return_counts=True)).pvalue,
+        doublings=doublings,
+        points_per_doubling=per,
+        points_per_doubling_ci=per_ci,
+        excluded={k: v for k, v in excluded.items() if v},
+        warnings=(few,) if n < 20 else (),
+    )
+
+
+def pairs_by_kind(pairs: pl.DataFrame) -> tuple[PairsTest, ...]:
+    """`padded_pairs_test` for each `kind` with a scored pair: padded first, by name."""
+    scored = pairs.drop_nulls(["score_original", "score_twin"])
+    kinds = sorted(scored["kind"].unique(), key=lambda k: (k != "padded", k))
+    return tuple(
+        padded_pairs_test(pairs.filter(pl.col("kind") == kind), kind=kind)
+        for kind in kinds
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LengthEffect:
     """One treatment against control, with and without what length does to the judge.
 
     All effects are mean score of the treatment minus control, in points of the judge's
     scale; above 0 the treatment scores higher. All intervals are t intervals with HC3
-    errors (CR3 over users where `cluster` was given).
+    errors (CR3 over users where `cluster` was given); None where undefined.
 
     Attributes:
         control: Baseline arm.
@@ -40,19 +163,16 @@ class LengthEffect:
         doublings: Mean log2 length, treatment minus control. 1 is twice as long.
         length_ratio: The same as a ratio of typical lengths (geometric means).
         judge_effect: The effect as the judge scored it.
-        judge_ci: Its interval; None where undefined.
+        judge_ci: Its interval.
         bias_part: Points of it that the judge's bias and the length difference explain:
             bias per doubling times doublings.
         bias_part_ci: Its interval, with the uncertainty of both.
         corrected: Judge effect minus bias part. Assumes that the judge's error depends
             on the arm through length only.
         corrected_ci: Its interval; it includes the uncertainty of the bias.
-        corrected_pvalue: Two-sided p-value of "no corrected effect".
         length_controlled: The effect at equal length, by regression on arm and log2
             length. Assumes that length itself is worth nothing to the user.
         length_controlled_ci: Its interval.
-        score_per_doubling: How the judge's score moves with length inside the arms,
-            merited and unmerited together, in points.
         confidence: Of the intervals, fraction.
         excluded: Rows not used, by reason.
         warnings: What a reader should know, in sentences.
@@ -66,52 +186,15 @@ class LengthEffect:
     length_ratio: float
     judge_effect: float
     judge_ci: Range | None
-    bias_part: float | None
-    bias_part_ci: Range | None
-    corrected: float | None
-    corrected_ci: Range | None
-    corrected_pvalue: float | None
-    length_controlled: float | None
-    length_controlled_ci: Range | None
-    score_per_doubling: float | None
+    bias_part: float | None = None
+    bias_part_ci: Range | None = None
+    corrected: float | None = None
+    corrected_ci: Range | None = None
+    length_controlled: float | None = None
+    length_controlled_ci: Range | None = None
     confidence: float
     excluded: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; undefined is None."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in (
-                (f, getattr(self, f)) for f in self.__dataclass_fields__
-            )
-        } | {"excluded": dict(self.excluded)}
-
-    def _repr_html_(self) -> str:
-        rows = [
-            ("As the judge scored it", self.judge_effect, self.judge_ci),
-            ("Part that length bias explains", self.bias_part, self.bias_part_ci),
-            ("Corrected by the bias", self.corrected, self.corrected_ci),
-            (
-                "Sensitivity: at equal length",
-                self.length_controlled,
-                self.length_controlled_ci,
-            ),
-        ]
-        cells = [
-            {
-                "effect": name,
-                "points": number(value, sign=True),
-                "interval": interval(*(ci or (None, None)), sign=True),
-            }
-            for name, value, ci in rows
-        ]
-        longer = percent(self.length_ratio - 1, sign=True)
-        caption = (
-            f"{self.treatment} minus {self.control}; typical length {longer} "
-            f"({percent(self.confidence)} intervals)"
-        )
-        return str(table(cells, caption=caption)) + str(notes_html(self.warnings))
 
 
 def length_effect(
@@ -119,11 +202,7 @@ def length_effect(
     bias: LengthBias | None,
     *,
     control: str,
-    treatment: str | None = None,
-    arm: str = "arm",
-    score: str = "score",
-    reply: str = "reply",
-    length: str | None = None,
+    treatment: str,
     pair: str | None = None,
     cluster: str | None = None,
     confidence: float = 0.95,
@@ -131,249 +210,129 @@ def length_effect(
     """The effect with the judge's length bias taken out, and at equal length.
 
     Args:
-        frame: One row per judged reply of the experiment.
+        frame: One row per judged reply of the experiment: `arm`, `score`, `reply`.
         bias: From `length_bias` on labelled replies of the same judge; None where it
             was not measured, which leaves the corrected effect undefined.
         control: Name of the baseline arm.
-        treatment: Name of the other arm; may be left out where there are two.
-        arm: Column with the arm.
-        score: Column with the judge's score.
-        reply: Column with the text.
-        length: Column with a length to use instead.
+        treatment: Name of the other arm.
         pair: Column that pairs replies to the same request; None treats the arms as
             independent.
         cluster: Column with the user; its rows move together.
         confidence: Of the intervals, fraction.
 
     Raises:
-        TableError: A column or arm is missing, or a pair has two rows in one arm.
+        TableError: A column is missing, or a pair has two rows in one arm.
         StatisticsError: An arm has no usable reply.
 
     >>> frame = pl.DataFrame({
     ...     "arm": ["a"] * 4 + ["b"] * 4, "score": [3, 4, 2, 4, 4, 5, 4, 5],
-    ...     "length": [100, 220, 90, 180, 210, 500, 170, 400]})
-    >>> effect = length_effect(frame, None, control="a", length="length")
+    ...     "reply": ["x" * n for n in (100, 220, 90, 180, 210, 500, 170, 400)]})
+    >>> effect = length_effect(frame, None, control="a", treatment="b")
     >>> effect.judge_effect, round(effect.doublings, 2), effect.corrected
     (1.25, 1.08, None)
     """
-    need(frame, arm, score, *(c for c in (pair, cluster) if c))
-    treatment = _treatment(frame[arm].cast(pl.String), control, treatment)
-    columns = {"arm": arm, "score": score, "pair": pair, "cluster": cluster}
-    lengths = length_column(frame, reply=reply, length=length)
-    data, excluded = _rows(frame, (control, treatment), columns, lengths)
-    notes: list[str] = []
-    if pair is None:
-        work = data
-        base = np.ones(data.height)
-        contrast = (data["arm"] == treatment).to_numpy().astype(np.float64)
-        constant = np.column_stack([contrast, base])
-    else:
-        work, lost = _differences(data, control, treatment)
-        if lost:
-            excluded["unpaired"] = lost
-        constant = np.ones((work.height, 1))
-    counts = _counts(work, control, treatment, paired=pair is not None)
-    # numbers instead of names: sorting a million names again and again takes minutes
-    groups = work["cluster"].rank("dense").to_numpy() if cluster else None
-    y, d = work["score"].to_numpy(), work["doublings"].to_numpy()
+    rows = frame.filter(pl.col("arm").cast(pl.String).is_in([control, treatment]))
+    keys = {"arm": "arm", "pair": pair, "cluster": cluster}
+    data, excluded = usable(
+        rows, {"score": ["score"]}, {name: c for name, c in keys.items() if c}
+    )
+    counts = {
+        arm: data.filter(pl.col("arm") == arm).height for arm in (control, treatment)
+    }
+    if pair:
+        data, left = _differences(data, control, treatment)
+        if left:
+            excluded["unpaired"] = left
+        counts = dict.fromkeys(counts, data.height)
+    for arm, n in counts.items():
+        if n == 0:
+            what = "complete pair" if pair else f"usable reply in arm {arm!r}"
+            raise StatisticsError(
+                f"there is no {what}: nothing has a score and a length above 0."
+            )
+    y, d = data["score"].to_numpy(), data["doublings"].to_numpy()
+    design = np.ones((data.height, 1))
+    if not pair:
+        contrast = (data["arm"] == treatment).to_numpy()
+        design = np.column_stack([contrast, design])
+    # Numbers instead of names: sorting a million names again and again takes minutes.
+    groups = data["cluster"].rank("dense").to_numpy() if cluster else None
 
-    longer = _first(constant, d, groups)
-    raw = _first(constant, y, groups)
-    raw_ci = _interval(raw, confidence)
+    def fitted(outcome: npt.NDArray[np.float64], *more: npt.NDArray[np.float64]) -> Fit:
+        return least_squares(np.column_stack([design, *more]), outcome, cluster=groups)
+
+    notes = []
+    raw, longer = fitted(y), fitted(d)
+    raw_ci = _interval(raw.coefficients[0], confidence, _part(raw))
     if raw_ci is None:
         notes.append(f"no interval for the effect: {raw.problem or 'no spread'}.")
     doublings = float(longer.coefficients[0])
-    part, part_ci, fixed, fixed_ci, fixed_p = _correct(
-        bias, constant, y, d, longer, groups, confidence, notes
-    )
-    held, held_ci, slope = _held(constant, y, d, groups, confidence, notes)
-    return LengthEffect(
-        control=control,
-        treatment=treatment,
-        n_control=counts[0],
-        n_treatment=counts[1],
-        doublings=doublings,
-        length_ratio=2.0**doublings,
-        judge_effect=float(raw.coefficients[0]),
-        judge_ci=raw_ci,
-        bias_part=part,
-        bias_part_ci=part_ci,
-        corrected=fixed,
-        corrected_ci=fixed_ci,
-        corrected_pvalue=fixed_p,
-        length_controlled=held,
-        length_controlled_ci=held_ci,
-        score_per_doubling=slope,
-        confidence=confidence,
-        excluded=excluded,
-        warnings=tuple(notes),
-    )
-
-
-def _correct(
-    bias: LengthBias | None,
-    constant: Floats,
-    y: Floats,
-    d: Floats,
-    longer: Fit,
-    groups: npt.NDArray[Any] | None,
-    confidence: float,
-    notes: list[str],
-) -> tuple[float | None, Range | None, float | None, Range | None, float | None]:
-    """Bias part and corrected effect, each with its interval."""
+    found: dict[str, Any] = {}
     gamma = bias.judge_points_per_doubling if bias else None
     if bias is None or gamma is None:
         notes.append(
             "the judge's length bias is not measured, so the effect cannot be "
             "corrected for it; label replies and run the length check."
         )
-        return None, None, None, None, None
-    doublings = float(longer.coefficients[0])
-    part = gamma * doublings
-    # Scores with the bias taken off row by row: this keeps the covariance of score and
-    # length inside the arms, which subtracting two summaries would lose.
-    fit = _first(constant, y - gamma * d, groups)
-    corrected = float(fit.coefficients[0])
-    gamma_error = bias.judge_standard_error
-    fit_error, longer_error = fit.standard_error(0), longer.standard_error(0)
-    if gamma_error is None or fit_error is None or longer_error is None:
-        notes.append("no interval for the corrected effect: the bias has none.")
-        return part, None, corrected, None, None
-    from_bias = (doublings * gamma_error) ** 2
-    part_ci = _combined(
-        part,
-        (gamma * longer_error) ** 2,
-        longer.degrees,
-        from_bias,
-        bias.degrees,
-        confidence,
-    )
-    ci = _combined(
-        corrected, fit_error**2, fit.degrees, from_bias, bias.degrees, confidence
-    )
-    variance = fit_error**2 + from_bias
-    degrees = _satterthwaite(fit_error**2, fit.degrees, from_bias, bias.degrees)
-    p = t_pvalue(corrected / math.sqrt(variance), degrees) if variance > 0 else None
-    return part, part_ci, corrected, ci, p
-
-
-def _held(
-    constant: Floats,
-    y: Floats,
-    d: Floats,
-    groups: npt.NDArray[Any] | None,
-    confidence: float,
-    notes: list[str],
-) -> tuple[float | None, Range | None, float | None]:
-    """The effect at equal length, its interval, and the judge's slope on length."""
+    else:
+        # Scores with the bias taken off row by row: this keeps the covariance of score
+        # and length inside the arms, which subtracting two summaries would lose.
+        fixed = fitted(y - gamma * d)
+        error = bias.judge_standard_error
+        own = None if error is None else ((doublings * error) ** 2, bias.degrees)
+        if own is None:
+            notes.append("no interval for the corrected effect: the bias has none.")
+        part, corrected = gamma * doublings, float(fixed.coefficients[0])
+        found |= {
+            "bias_part": part,
+            "bias_part_ci": _interval(part, confidence, _part(longer, gamma), own),
+            "corrected": corrected,
+            "corrected_ci": _interval(corrected, confidence, _part(fixed), own),
+        }
     try:
-        fit = least_squares(np.column_stack([constant, d]), y, cluster=groups)
+        held = fitted(y, d)
     except StatisticsError:
         notes.append(
             "the effect at equal length is undefined: length does not vary inside the "
             "arms, or too few replies are left."
         )
-        return None, None, None
-    return (
-        float(fit.coefficients[0]),
-        _interval(fit, confidence),
-        float(fit.coefficients[-1]),
+    else:
+        equal = float(held.coefficients[0])
+        found["length_controlled"] = equal
+        found["length_controlled_ci"] = _interval(equal, confidence, _part(held))
+    return LengthEffect(
+        control=control,
+        treatment=treatment,
+        n_control=counts[control],
+        n_treatment=counts[treatment],
+        doublings=doublings,
+        length_ratio=2.0**doublings,
+        judge_effect=float(raw.coefficients[0]),
+        judge_ci=raw_ci,
+        confidence=confidence,
+        excluded=excluded,
+        warnings=tuple(notes),
+        **found,
     )
 
 
-def _first(design: Floats, outcome: Floats, groups: npt.NDArray[Any] | None) -> Fit:
-    return least_squares(design, outcome, cluster=groups)
+def _part(fit: Fit, factor: float = 1.0) -> tuple[float, float] | None:
+    """Variance of the first coefficient times a factor, and its degrees of freedom."""
+    error = fit.standard_error(0)
+    return None if error is None else ((factor * error) ** 2, fit.degrees)
 
 
-def _interval(fit: Fit, confidence: float) -> Range | None:
-    se = fit.standard_error(0)
-    if se is None or se < 1e-12:
-        return None
-    half = t_quantile(confidence, fit.degrees) * se
-    centre = float(fit.coefficients[0])
-    return centre - half, centre + half
-
-
-def _satterthwaite(
-    first: float, df_first: float, second: float, df_second: float
-) -> float:
-    bottom = (first**2 / df_first if first else 0.0) + (
-        second**2 / df_second if second else 0.0
-    )
-    return (first + second) ** 2 / bottom if bottom > 0 else df_first
-
-
-def _combined(
-    centre: float,
-    first: float,
-    df_first: float,
-    second: float,
-    df_second: float,
-    confidence: float,
+def _interval(
+    centre: float, confidence: float, *parts: tuple[float, float] | None
 ) -> Range | None:
-    """A t interval for a sum of two independent estimates."""
-    if first + second <= 0:
+    """A t interval for a sum of independent estimates (Welch-Satterthwaite)."""
+    known = [part for part in parts if part is not None and part[0] > 0]
+    variance = sum(v for v, _ in known)
+    if None in parts or variance < 1e-24:
         return None
-    degrees = _satterthwaite(first, df_first, second, df_second)
-    half = t_quantile(confidence, degrees) * math.sqrt(first + second)
-    return centre - half, centre + half
-
-
-def _treatment(arms: pl.Series, control: str, treatment: str | None) -> str:
-    names = arms.drop_nulls().unique(maintain_order=True).to_list()
-    listed = ", ".join(map(repr, names)) or "none"
-    if control not in names:
-        raise TableError(f"control {control!r} is not an arm; the arms are {listed}.")
-    others = [name for name in names if name != control]
-    if treatment is None:
-        if len(others) != 1:
-            raise TableError(
-                f"there are {len(others)} arms beside control {control!r} ({listed}); "
-                "name the treatment."
-            )
-        return str(others[0])
-    if treatment not in others:
-        raise TableError(
-            f"treatment {treatment!r} is not an arm; the arms are {listed}."
-        )
-    return treatment
-
-
-def _rows(
-    frame: pl.DataFrame,
-    arms: tuple[str, str],
-    columns: Mapping[str, str | None],
-    lengths: pl.Series,
-) -> tuple[pl.DataFrame, dict[str, int]]:
-    """Arm, score, doublings, pair and cluster of the rows that can be used."""
-    arm, score = str(columns["arm"]), str(columns["score"])
-    raw = pl.DataFrame(
-        {
-            "arm": frame[arm].cast(pl.String),
-            "given": frame[score].is_not_null(),
-            "score": numbers(frame, score),
-            "length": lengths,
-        }
-        | {
-            name: frame[column].cast(pl.String)
-            for name in ("pair", "cluster")
-            if (column := columns[name])
-        }
-    ).filter(pl.col("arm").is_in(arms))
-    keys = [name for name in ("pair", "cluster") if columns[name]]
-    reasons = {
-        "empty_reply": pl.col("length") == 0,
-        "not_a_number": pl.col("given") & pl.col("score").is_null(),
-        "missing": pl.any_horizontal(pl.col("score", "length").is_null()),
-        **{f"missing_{name}": pl.col(name).is_null() for name in keys},
-    }
-    excluded: dict[str, int] = {}
-    for reason, condition in reasons.items():
-        kept = raw.filter(~condition.fill_null(False))
-        if kept.height < raw.height:
-            excluded[reason] = raw.height - kept.height
-        raw = kept
-    return raw.with_columns(doublings=pl.col("length").log(2)), excluded
+    degrees = variance**2 / sum(v * v / df for v, df in known)
+    half = t_quantile(confidence, degrees) * math.sqrt(variance)
+    return float(centre) - half, float(centre) + half
 
 
 def _differences(
@@ -394,22 +353,3 @@ def _differences(
         doublings=pl.col("doublings") - pl.col("doublings_control"),
     )
     return work, data.height - 2 * both.height
-
-
-def _counts(
-    work: pl.DataFrame, control: str, treatment: str, *, paired: bool
-) -> tuple[int, int]:
-    if paired:
-        counts = work.height, work.height
-    else:
-        counts = (
-            work.filter(pl.col("arm") == control).height,
-            work.filter(pl.col("arm") == treatment).height,
-        )
-    for name, n in zip((control, treatment), counts, strict=True):
-        if n == 0:
-            what = "complete pair" if paired else f"usable reply in arm {name!r}"
-            raise StatisticsError(
-                f"there is no {what}: nothing has a score and a length above 0."
-            )
-    return counts

@@ -1,7 +1,7 @@
 """Least squares with standard errors that survive unequal spread and repeated users.
 
-Plain numpy: statsmodels costs two seconds to import, and a length check should not.
-The tests hold these numbers against statsmodels and R's sandwich.
+Plain numpy: statsmodels costs two seconds to import, and has no CR3. The tests hold
+these numbers against statsmodels and the jackknife.
 """
 
 from dataclasses import dataclass
@@ -19,23 +19,17 @@ class Fit:
     """A fitted line or plane.
 
     Attributes:
-        coefficients: One per column of the design, in the outcome's unit per unit of
-            the column. Shape (columns,).
-        covariance: Their covariance (HC3, or CR3 where clusters were given), shape
-            (columns, columns); None where it is undefined.
-        degrees: Degrees of freedom for t intervals: rows minus columns, or clusters
-            minus 1 (at most rows minus columns).
-        n: Rows.
-        clusters: Clusters, or None where every row stands for itself.
+        coefficients: One per column of the design. Shape (columns,).
+        covariance: Their covariance, shape (columns, columns); None where undefined.
+        degrees: Degrees of freedom for t intervals: clusters minus 1, at most rows
+            minus columns.
         problem: Why the covariance is undefined, in words; "" where it is defined.
     """
 
     coefficients: Floats
     covariance: Floats | None
     degrees: int
-    n: int
-    clusters: int | None
-    problem: str
+    problem: str = ""
 
     def standard_error(self, column: int) -> float | None:
         """Standard error of one coefficient; None where it is undefined."""
@@ -50,17 +44,17 @@ def least_squares(
     *,
     cluster: npt.ArrayLike | None = None,
 ) -> Fit:
-    """Fit by least squares, with HC3 (or cluster CR3) covariance.
+    """Fit by least squares, with cluster CR3 covariance.
 
-    HC3 divides each residual by 1 minus its leverage, which keeps tests of small
-    samples honest; CR3 is the same for whole clusters (delete-one-cluster jackknife,
-    without its factor (G - 1) / G, as in clubSandwich).
+    CR3 divides out each cluster's leverage (delete-one-cluster jackknife, without its
+    factor (G - 1) / G, as in clubSandwich), which keeps tests of small samples honest.
+    With every row its own cluster it is HC3.
 
     Args:
         design: Finite numbers, shape (n, k); put the column of ones in yourself.
         outcome: Finite numbers, shape (n,).
-        cluster: One value per row that names its cluster; None treats rows as
-            independent. Shape (n,).
+        cluster: One value per row that names its cluster, shape (n,); None treats
+            rows as independent.
 
     Returns:
         The fit. A row (or cluster) that alone decides a coefficient makes the
@@ -95,44 +89,30 @@ def least_squares(
         )
     solve = np.linalg.inv(r)
     beta = (solve @ (q.T @ y)) / size
-    residual = y - x @ beta
-    groups = None if cluster is None else _codes(cluster)
-    count = None if groups is None else int(groups.max()) + 1
-    degrees = n - k if count is None else min(count - 1, n - k)
-    scores = _scores(q, residual, groups)
+    names = np.arange(n) if cluster is None else np.asarray(cluster)
+    groups = np.unique(names, return_inverse=True)[1].ravel()
+    degrees = min(int(groups.max()), n - k)
     if degrees < 1:
         problem = f"{n} rows and {k} coefficients leave nothing to judge the spread by"
-    elif scores is None:
-        unit = "row" if groups is None else "cluster"
-        problem = f"one {unit} alone decides a coefficient"
-    else:
-        half = scores @ solve.T
-        covariance = (half.T @ half) / np.outer(size, size)
-        return Fit(beta, covariance, degrees, n, count, "")
-    return Fit(beta, None, max(degrees, 0), n, count, problem)
+        return Fit(beta, None, 0, problem)
+    scores = _scores(q, y - x @ beta, groups)
+    if scores is None:
+        return Fit(
+            beta, None, degrees, "one row or cluster alone decides a coefficient"
+        )
+    half = scores @ solve.T
+    return Fit(beta, (half.T @ half) / np.outer(size, size), degrees)
 
 
-def _codes(values: npt.ArrayLike) -> npt.NDArray[np.intp]:
-    return np.unique(np.asarray(values), return_inverse=True)[1].ravel()
-
-
-def _scores(
-    q: Floats, residual: Floats, groups: npt.NDArray[np.intp] | None
-) -> Floats | None:
-    """Per row or cluster: q' (I - H)^-1 e, or None where that does not exist."""
-    if groups is None:
-        spare = 1 - (q * q).sum(axis=1)
-        if spare.min() < 1e-10:
-            return None
-        return np.asarray(q * (residual / spare)[:, None], dtype=np.float64)
+def _scores(q: Floats, residual: Floats, groups: npt.NDArray[np.intp]) -> Floats | None:
+    """Per cluster: q' (I - H)^-1 e, or None where that does not exist."""
     order = np.argsort(groups, kind="stable")
     sizes = np.bincount(groups)
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    starts = np.cumsum(sizes) - sizes
     parts = []
     # Clusters of one size are solved together: no Python loop over users.
     for size in np.unique(sizes):
-        first = starts[sizes == size]
-        rows = order[first[:, None] + np.arange(size)]
+        rows = order[starts[sizes == size][:, None] + np.arange(size)]
         block = q[rows]
         spare = np.eye(size) - block @ block.transpose(0, 2, 1)
         if np.linalg.eigvalsh(spare)[:, 0].min() < 1e-10:

@@ -9,14 +9,13 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.judge.twin_forms import _filler, reply_language
+from reply_resolution.judge import judge as judge_module
 from reply_resolution.judge.twins import (
-    KINDS,
-    check_twins,
+    filler,
     judge_twins,
     make_twins,
+    reply_language,
     twin_pairs,
-    twins_frame,
 )
 
 
@@ -29,7 +28,7 @@ def calibration(root: Path) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def both(calibration: pl.DataFrame) -> pl.DataFrame:
     """All kinds of twins of all replies, beside the originals."""
-    made = make_twins(calibration, kinds=KINDS, seed=7).frame
+    made = make_twins(calibration, seed=7).frame
     return made.join(
         calibration.select("request_id", original="reply"), on="request_id"
     )
@@ -45,9 +44,9 @@ def test_padding_adds_our_sentences_and_nothing_else(both: pl.DataFrame) -> None
     assert padded.height == 120
     for row in padded.iter_rows(named=True):
         rest = row["reply"]
-        filler = _filler()[row["language"]]
+        ours = filler()[row["language"]]
         for part in ("open", "middle", "close"):
-            for sentence in filler[part]:
+            for sentence in ours[part]:
                 rest = rest.replace(sentence, "", 1)
         assert _bare(rest) == _bare(row["original"])
 
@@ -70,23 +69,22 @@ def test_filler_stays_next_to_nothing_it_could_part(both: pl.DataFrame) -> None:
 
 def test_filler_states_no_facts(both: pl.DataFrame) -> None:
     """No digits, paths, addresses or product names; each sentence stands once."""
-    for language, filler in _filler().items():
+    for language, ours in filler().items():
         sentences = [
-            s for k, v in filler.items() if k not in ("names", "words") for s in v
+            s for k, v in ours.items() if k not in ("names", "words") for s in v
         ]
         assert len(set(sentences)) == len(sentences), language
         for sentence in sentences:
             assert not re.search(r"[0-9<>@#*{}|]|https?|Harbourly|Settings", sentence)
 
 
-@pytest.mark.parametrize("kind", ["bulleted", "plain"])
-def test_formatting_changes_signs_only(both: pl.DataFrame, kind: str) -> None:
+def test_formatting_changes_signs_only(both: pl.DataFrame) -> None:
     """With bullets, headings, bold and blanks taken out, the text is the same."""
 
     def words(text: str) -> str:
         return _bare(re.sub(r"(?m)^\s*(?:[-*•+]\s|#{1,6}\s)|\*\*", "", text))
 
-    rows = both.filter(pl.col("kind") == kind)
+    rows = both.filter(pl.col("kind") == "bulleted")
     assert rows.height > 40
     for row in rows.iter_rows(named=True):
         assert words(row["reply"]) == words(row["original"])
@@ -97,17 +95,17 @@ def test_praise_frames_the_reply(both: pl.DataFrame) -> None:
     """The original stands whole between two sentences of praise."""
     for row in both.filter(pl.col("kind") == "praised").iter_rows(named=True):
         first, last = row["reply"].split(row["original"].strip())
-        filler = _filler()[row["language"]]
-        assert first.strip() in filler["praise_open"]
-        assert last.strip() in filler["praise_close"]
+        ours = filler()[row["language"]]
+        assert first.strip() in ours["praise_open"]
+        assert last.strip() in ours["praise_close"]
 
 
 def test_every_reply_is_made_or_listed(calibration: pl.DataFrame) -> None:
     """Twins made and skipped add up, and each skipped one has its reason."""
-    twins = make_twins(calibration, kinds=KINDS, seed=1)
-    assert twins.frame.height + twins.skipped.height == 120 * len(KINDS)
-    assert set(twins.skipped["reason"]) == {"already formatted", "not formatted"}
-    assert "already formatted" in twins._repr_html_()
+    twins = make_twins(calibration, seed=1)
+    assert twins.frame.height + twins.skipped.height == 120 * 3
+    assert set(twins.skipped["reason"]) == {"already formatted"}
+    assert f"{twins.skipped.height} twins could not be made." in twins.notes
 
 
 def test_what_cannot_be_made_is_said() -> None:
@@ -119,7 +117,7 @@ def test_what_cannot_be_made_is_said() -> None:
             "reply": ["Prosze otworzyc ustawienia.", "  ", "Zzz qqq."],
         }
     )
-    twins = make_twins(replies, kinds=["padded", "bulleted"])
+    twins = make_twins(replies)
     assert twins.frame.is_empty()
     assert twins.frame.columns == ["request_id", "kind", "language", "reply"]
     reasons = dict(
@@ -167,14 +165,8 @@ def test_language_is_guessed_only_where_clear(calibration: pl.DataFrame) -> None
     guessed = [reply_language(None, x) for x in calibration["reply"]]
     assert all(g in (None, n) for g, n in zip(guessed, named, strict=True))
     assert guessed.count(None) <= 5
-    twins = make_twins(calibration.drop("language"), n=10, kinds=["padded"])
+    twins = make_twins(calibration.drop("language"), n=10)
     assert "guessed" in twins.notes[0]
-
-
-def test_unknown_kinds_are_refused(calibration: pl.DataFrame) -> None:
-    """A condensed twin needs a person; the message says what to do."""
-    with pytest.raises(TableError, match="'condensed' cannot be made"):
-        make_twins(calibration, kinds=["condensed"])
 
 
 @pytest.mark.parametrize(
@@ -195,35 +187,45 @@ def test_twins_of_your_own_are_checked(
         "kind": ["padded", "praised"],
         "reply": ["x", "y"],
     }
+    verdicts = pl.DataFrame({"request_id": ["C0401"], "kind": ["padded"], "score": [3]})
     with pytest.raises(TableError, match=words):
-        check_twins(pl.DataFrame(base | rows), calibration)
+        twin_pairs(calibration, pl.DataFrame(base | rows), verdicts)
     with pytest.raises(TableError, match="'kind'"):
-        check_twins(pl.DataFrame(base).drop("kind"), calibration)
+        twin_pairs(calibration, pl.DataFrame(base).drop("kind"), verdicts)
 
 
-def test_twins_are_judged_beside_their_originals(calibration: pl.DataFrame) -> None:
-    """One paired table goes to the judge, blind; scores come back as pairs."""
-    twins = make_twins(calibration, kinds=["padded", "praised"], n=5, seed=1).frame
-    asked: list[pl.DataFrame] = []
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[pl.DataFrame]:
+    """The tables a judge was given who says 5 to padded twins and 3 to the rest."""
+    seen: list[pl.DataFrame] = []
 
     def judge(frame: pl.DataFrame, **options: Any) -> SimpleNamespace:
-        asked.append(frame)
+        seen.append(frame)
         assert options == {"model": "m"}
         score = pl.when(pl.col("arm") == "padded").then(5).otherwise(3)
         return SimpleNamespace(verdicts=frame.with_columns(score=score))
 
-    pairs = judge_twins(calibration, twins, judge=judge, model="m")
+    monkeypatch.setattr(judge_module, "judge", judge)
+    return seen
+
+
+def test_twins_are_judged_beside_their_originals(
+    calibration: pl.DataFrame, asked: list[pl.DataFrame]
+) -> None:
+    """One paired table goes to the judge, blind; scores come back as pairs."""
+    twins = make_twins(calibration, n=5, seed=1).frame
+    pairs = judge_twins(calibration, twins, model="m")
     assert set(asked[0].columns) == {"request_id", "arm", "request", "context", "reply"}
-    assert asked[0].height == 15
+    assert asked[0].height == twins.height + 5
     assert not asked[0].select("request_id", "arm").is_duplicated().any()
-    assert pairs.height == 10
-    assert pairs["score_original"].to_list() == [3] * 10
+    assert pairs.height == twins.height
+    assert set(pairs["score_original"]) == {3}
     padded = pairs.filter(pl.col("kind") == "padded")
     assert padded["score_twin"].to_list() == [5] * 5
     assert (padded["length_twin"] > padded["length_original"]).all()
 
 
-def test_arms_of_the_replies_stay_apart() -> None:
+def test_arms_of_the_replies_stay_apart(asked: list[pl.DataFrame]) -> None:
     """One request answered in two arms has two originals and two padded twins."""
     replies = pl.DataFrame(
         {
@@ -237,10 +239,10 @@ def test_arms_of_the_replies_stay_apart() -> None:
             ],
         }
     )
-    twins = make_twins(replies, kinds=["padded"]).frame
-    frame = twins_frame(replies, twins)
-    assert sorted(frame["request_id"].unique()) == ["r~control", "r~treatment"]
-    assert frame["arm"].to_list().count("original") == 2
+    pairs = judge_twins(replies, make_twins(replies).frame, model="m")
+    assert set(pairs["request_id"]) == {"r~control", "r~treatment"}
+    assert pairs.filter(pl.col("kind") == "padded").height == 2
+    assert asked[0]["arm"].to_list().count("original") == 2
 
 
 def test_bundled_twins_are_paired_with_the_vote_given_beside_them(

@@ -1,11 +1,9 @@
-"""Figures of the length check: what their alt text says, what they refuse."""
+"""Figures of the length check: what their alt text says."""
 
 import numpy as np
 import polars as pl
-import pytest
 
-from reply_resolution.errors import ReportError
-from reply_resolution.plots.length import bias_line, effect_rows, twin_changes
+from reply_resolution.plots.length import bias_line, effect_rows
 from reply_resolution.stats.length import length_bias
 from reply_resolution.stats.length_effects import length_effect
 
@@ -17,7 +15,7 @@ def _labelled(n: int, seed: int = 0) -> pl.DataFrame:
         {
             "score": np.clip(label + rng.integers(-1, 2, n), 1, 5),
             "label": label,
-            "length": rng.integers(60, 900, n),
+            "reply": ["x" * int(k) for k in rng.integers(60, 900, n)],
         }
     )
 
@@ -25,8 +23,8 @@ def _labelled(n: int, seed: int = 0) -> pl.DataFrame:
 def test_alt_text_states_slope_and_interval() -> None:
     """Who cannot see the line reads its slope and the number of replies."""
     frame = _labelled(50)
-    bias = length_bias(frame, length="length")
-    alt = bias_line(frame, bias, length="length").alt
+    bias = length_bias(frame)
+    alt = bias_line(frame, bias).alt
     assert "50 labelled replies" in alt
     assert f"{bias.points_per_doubling:+.2f}".replace("-", "−") in alt
 
@@ -34,17 +32,8 @@ def test_alt_text_states_slope_and_interval() -> None:
 def test_many_replies_do_not_make_a_heavy_page() -> None:
     """20,000 replies are thinned to a few hundred dots, every k-th by length."""
     frame = _labelled(20_000)
-    figure = bias_line(frame, length_bias(frame, length="length"), length="length")
+    figure = bias_line(frame, length_bias(frame))
     assert len(figure.svg) < 100_000
-
-
-def test_nothing_to_draw_is_refused() -> None:
-    """No estimate, no twins: an error instead of an empty figure."""
-    flat = _labelled(10).with_columns(length=pl.lit(100))
-    with pytest.raises(ReportError, match="no estimate"):
-        bias_line(flat, length_bias(flat, length="length"), length="length")
-    with pytest.raises(ReportError, match="no twins"):
-        twin_changes([])
 
 
 def test_effects_that_are_undefined_are_left_out() -> None:
@@ -52,7 +41,7 @@ def test_effects_that_are_undefined_are_left_out() -> None:
     frame = _labelled(40).with_columns(
         arm=pl.when(pl.int_range(40) % 2 == 0).then(pl.lit("a")).otherwise(pl.lit("b"))
     )
-    effect = length_effect(frame, None, control="a", length="length")
+    effect = length_effect(frame, None, control="a", treatment="b")
     alt = effect_rows(effect).alt
     assert "as the judge scored it" in alt
     assert "corrected" not in alt

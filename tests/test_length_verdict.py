@@ -1,16 +1,15 @@
 """The verdict about length: found or not, and whether it matters here."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 import json
 
 import polars as pl
 import pytest
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.length_check import length_verdict
 from reply_resolution.stats.length import LengthBias, length_bias
-from reply_resolution.stats.length_effects import LengthEffect
-from reply_resolution.stats.length_pairs import PairsTest
-from reply_resolution.stats.length_verdict import length_verdict
+from reply_resolution.stats.length_effects import LengthEffect, PairsTest
 
 
 def _bias(slope: float, error: float, n: int = 120) -> LengthBias:
@@ -46,7 +45,6 @@ def _pairs(per: float, half: float, pvalue: float) -> PairsTest:
         doublings=1.0,
         points_per_doubling=per,
         points_per_doubling_ci=(per - half, per + half),
-        confidence=0.95,
     )
 
 
@@ -61,13 +59,8 @@ def _effect(raw: float, fixed: float, half: float, doublings: float) -> LengthEf
         judge_effect=raw,
         judge_ci=(raw - half, raw + half),
         bias_part=raw - fixed,
-        bias_part_ci=None,
         corrected=fixed,
         corrected_ci=(fixed - half, fixed + half),
-        corrected_pvalue=0.5,
-        length_controlled=None,
-        length_controlled_ci=None,
-        score_per_doubling=None,
         confidence=0.95,
     )
 
@@ -147,7 +140,7 @@ def test_without_evidence_nothing_is_measured() -> None:
         verdict = length_verdict(bias)
         assert (verdict.word, verdict.mark) == ("not measured", "none")
         assert verdict.largest is None
-        json.dumps(verdict.to_dict(), allow_nan=False)
+        json.dumps(asdict(verdict), allow_nan=False)
 
 
 def test_a_judge_that_never_varies_is_said_to_be_the_reason() -> None:

@@ -1,21 +1,25 @@
-"""Descriptions of length: per level, per arm, in bins."""
+"""Lengths of replies: per level, per arm, in bins."""
 
 import polars as pl
 import pytest
 
-from reply_resolution.errors import StatisticsError, TableError
-from reply_resolution.stats.length_profile import add_lengths, length_bins, lengths_by
+from reply_resolution.errors import TableError
+from reply_resolution.stats.lengths import length_bins, lengths_by, usable
 
 
 def test_words_are_counted_without_formatting() -> None:
     """A bullet list has as many words as the same sentence."""
-    frame = add_lengths(
-        pl.DataFrame(
-            {"reply": ["one two three", "- **one** two\n- three", "# a\n1. b"]}
-        )
-    )
-    assert frame["words"].to_list() == [3, 3, 2]
-    assert frame["length"].to_list() == [13, 21, 8]
+    replies = ["one two three", "- **one** two\n- three", "# a\n1. b"]
+    table = lengths_by(pl.DataFrame({"reply": replies, "arm": ["a", "b", "c"]}), "arm")
+    assert table["words"].to_list() == [3, 3, 2]
+    assert table["characters"].to_list() == [13, 21, 8]
+
+
+def test_true_and_false_are_no_scores() -> None:
+    """A column of booleans is refused rather than read as 1 and 0."""
+    frame = pl.DataFrame({"reply": ["a"], "score": [True]})
+    with pytest.raises(TableError, match="true and false"):
+        usable(frame, {"score": ["score"]})
 
 
 def test_typical_length_by_level() -> None:
@@ -32,8 +36,6 @@ def test_typical_length_by_level() -> None:
     assert table["characters"].to_list() == [20, 53.5]
     scored = lengths_by(frame, "score", score="score")
     assert scored["mean_score"].to_list() == [1, 2]
-    with pytest.raises(TableError, match="'arm'"):
-        lengths_by(frame, "arm")
 
 
 def test_bins_hold_like_lengths_together() -> None:
@@ -42,28 +44,22 @@ def test_bins_hold_like_lengths_together() -> None:
         {
             "score": [1, 2, 3, 4, 5, 5, 4, None],
             "label": [1.0, 2, 3, 3, 4, 4, 5, 3],
-            "length": [10, 20, 30, 30, 30, 40, 50, 60],
+            "reply": ["x" * n for n in (10, 20, 30, 30, 30, 40, 50, 60)],
         }
     )
-    bins = length_bins(frame, length="length", bins=2)
+    bins = length_bins(frame)
     assert bins["replies"].sum() == 7
-    assert bins["longest"][0] < bins["shortest"][1]
-    assert (bins["difference"] - (bins["judge"] - bins["label"])).abs().max() < 1e-12
+    assert (bins["longest"][:-1] < bins["shortest"][1:]).all()
+    same = bins.filter(shortest=30)
+    assert same.select("replies", "judge").row(0) == (3, 4)
+    assert same["label"][0] == pytest.approx(10 / 3)
 
 
 def test_bins_are_of_equal_size_where_lengths_differ() -> None:
     """Eight lengths in four bins are two each, from short to long."""
     n = [3, 1, 4, 2, 8, 6, 7, 5]
-    frame = pl.DataFrame({"score": n, "label": n, "length": n})
-    bins = length_bins(frame, length="length")
+    frame = pl.DataFrame({"score": n, "label": n, "reply": ["x" * k for k in n]})
+    bins = length_bins(frame)
     assert bins["bin"].to_list() == [1, 2, 3, 4]
     assert bins["replies"].to_list() == [2] * 4
     assert bins["shortest"].to_list() == [1, 3, 5, 7]
-
-
-def test_bins_need_replies() -> None:
-    """Fewer replies than bins, or a single bin, are refused."""
-    frame = pl.DataFrame({"score": [1, 2], "label": [1, 2], "length": [5, 6]})
-    for bins in (3, 1):
-        with pytest.raises(StatisticsError, match="bins"):
-            length_bins(frame, length="length", bins=bins)
