@@ -13,9 +13,8 @@ from reply_resolution.errors import LabelError, StatisticsError, TableError
 from reply_resolution.holdout import choose_part, look_warning, record_look
 from reply_resolution.inputs import Inputs, resolve
 from reply_resolution.judge.probes import ProbeCard, probe_card
-from reply_resolution.label_files import collect_labels
 from reply_resolution.labeling import LabelSession, draw_for_labels
-from reply_resolution.labels import join_labels
+from reply_resolution.labels import join_labels, read_labels
 from reply_resolution.replies import length_expr
 from reply_resolution.stats.agreement import Agreement, agreement
 from reply_resolution.stats.agreement_slices import length_bands, slices
@@ -130,7 +129,7 @@ def all_labels(data: Inputs, out: str) -> pl.DataFrame:
     files = sorted((Path(out) / "labels").glob("*.jsonl"))
     if not files:
         return data.labels
-    more = collect_labels(*files)
+    more = pl.concat([read_labels(file).frame for file in files])
     same = set(more["annotator"].unique()) & set(data.labels["annotator"].unique())
     if same:
         raise LabelError(

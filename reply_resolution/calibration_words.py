@@ -235,7 +235,7 @@ def disagreements(study: Study, *, rows: int = 6) -> Html:
     if not labels:
         return says("No labels yet.")
     known = study.frame.filter(study.frame[labels[0]].is_not_null())
-    return browse_static(known, rows=rows, labels=labels)
+    return browse_static(known, rows=rows)
 
 
 def segments_table(study: Study) -> Html:

@@ -21,7 +21,8 @@ import polars as pl
 import pytest
 
 from reply_resolution.label_files import read_events
-from reply_resolution.labeling import LabelSession, collect_labels
+from reply_resolution.labeling import LabelSession
+from reply_resolution.labels import read_labels
 
 pytestmark = pytest.mark.browser
 
@@ -37,7 +38,7 @@ Path("kernel.pid").write_text(str(os.getpid()))
 replies = read_replies("replies.csv", need_arm=True).frame
 items = draw_for_labels(replies, {count}, seed=1)
 session = LabelSession.open("labels/anna.jsonl", items, annotator="anna", repeats=0)
-session.show()"""
+session.widget()"""
 EXPLORE = """\
 import polars as pl
 from reply_resolution.explore import browse
@@ -284,7 +285,7 @@ def test_labelling_by_keys_survives_a_killed_kernel(
         press(typed[i], i + 1)
     page.wait_for_selector("text=Thank you")
 
-    saved = collect_labels(labels)
+    saved = read_labels(labels).frame
     assert saved.height == count
     assert saved["request_id"].n_unique() == count
     events, cut = read_events(labels)
@@ -329,7 +330,7 @@ def test_a_key_held_down_in_the_browser_labels_once(
     )
     page.wait_for_timeout(1000)
     assert status(page).startswith("1 / 25")
-    assert collect_labels(work / "labels" / "anna.jsonl").height == 1
+    assert read_labels(work / "labels" / "anna.jsonl").frame.height == 1
 
 
 def test_exploring_by_keys_and_mouse(lab: tuple[str, str, Path], page: Any):

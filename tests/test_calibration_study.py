@@ -133,7 +133,7 @@ def test_twenty_labels_of_your_own_enter(demo, tmp_path):
     session._clock = lambda: float(next(clock))
     truth = dict(zip(demo.replies["request_id"], demo.replies["score"], strict=True))
     while not session.done:
-        key = session._items[session._pending[0]].request_id
+        key = session._pending[0][0]
         session.press(str(truth[key]))
     labels = all_labels(demo, out)
     assert set(labels["annotator"]) == {"a", "b", "anna"}

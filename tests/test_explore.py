@@ -42,9 +42,9 @@ def small() -> pl.DataFrame:
 
 def here(explorer: Explorer) -> tuple[str, str]:
     """Which reply is read now."""
-    entry = explorer.entry()
-    assert entry is not None
-    return entry.row["request_id"], entry.row["arm"]
+    row = explorer.row
+    assert row is not None
+    return row["request_id"], row["arm"]
 
 
 def test_keys_walk_and_stop_at_the_ends():
@@ -61,17 +61,16 @@ def test_filters_combine_and_keep_the_place_where_they_can():
     explorer.press("e")
     explorer.choose("arm", "A")
     assert here(explorer) == ("4", "A")
-    entry = explorer.entry()
-    assert entry is not None
-    assert (entry.place, entry.of) == (3, 3)
+    assert explorer.status() == "3 / 3"
     explorer.choose("topic", "x")
     assert here(explorer) == ("1", "A")
-    explorer.choose("topic")
-    explorer.choose_lengths(3, 9)
+    explorer.choose("topic", ...)
+    explorer.choose("length", (3, 9))
     assert here(explorer) == ("4", "A")
-    assert explorer.filters() == "arm A, length 3 to 9"
+    assert explorer.chosen == {"arm": "A", "length": (3, 9)}
     explorer.choose("status", "refused")
-    assert explorer.entry() is None
+    assert explorer.row is None
+    assert explorer.status() == "No reply passes"
     explorer.press("j")
     assert explorer.press("0") == "All filters are lifted."
     explorer.choose("topic", None)
@@ -115,7 +114,7 @@ def test_a_mate_that_a_filter_hides_is_shown_all_the_same():
     explorer.choose("score", 5)
     explorer.press("m")
     assert here(explorer) == ("1", "B")
-    assert explorer.filters() == ""
+    assert explorer.chosen == {}
     explorer.press("e")
     assert explorer.press("m") == "This request has no reply in another arm."
     assert here(explorer) == ("4", "A")
@@ -126,9 +125,7 @@ def test_the_largest_disagreements_come_first():
     explorer = Explorer(small(), order="disagreement")
     gaps = []
     for _ in range(5):
-        entry = explorer.entry()
-        assert entry is not None
-        gaps.append(entry.gap)
+        gaps.append(explorer.row["__gap__"])
         explorer.press("j")
     assert gaps == [3, -1, 0.5, None, None]
     with pytest.raises(TableError, match="needs a score and at least one column"):
@@ -150,8 +147,6 @@ def test_the_random_order_is_seeded():
     ("frame", "options", "message"),
     [
         (small().drop("reply"), {}, "no column 'reply'"),
-        (small(), {"labels": ["label_z"]}, "no column 'label_z'"),
-        (small(), {"facets": ["mood"]}, "no column 'mood'"),
         (small(), {"order": "best"}, "order is 'best'"),
         (small().clear(), {}, "no rows"),
     ],
@@ -162,12 +157,6 @@ def test_what_cannot_be_explored_is_refused(
     """The message names what is missing and what there is."""
     with pytest.raises(TableError, match=message):
         Explorer(frame, **options)
-
-
-def test_an_unknown_facet_is_refused():
-    """Filtering by a column that was not opened names those that were."""
-    with pytest.raises(TableError, match="'mood' is no facet"):
-        Explorer(small()).choose("mood", "good")
 
 
 def test_the_static_twin_shows_the_same_and_no_markup_of_the_replies():

@@ -16,7 +16,7 @@ import pytest
 
 from reply_resolution.errors import LabelError
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.labeling import LabelSession, collect_labels, draw_for_labels
+from reply_resolution.labeling import LabelSession, draw_for_labels
 from reply_resolution.labels import read_labels
 
 
@@ -63,8 +63,9 @@ def test_labels_are_saved_with_everything_a_reader_needs(tmp_path: Path):
     path = tmp_path / "new" / "anna.jsonl"
     session, clock = open_at(path, 3)
     clock.now = 7.5
-    session.press("4", note=" unsure ")
-    line = json.loads(path.read_text(encoding="utf-8"))
+    session.note(" unsure ")
+    session.press("4")
+    line = json.loads(path.read_text(encoding="utf-8").splitlines()[-1])
     assert line["event"] == "label"
     assert (line["label"], line["note"], line["seconds"]) == (4, "unsure", 7.5)
     assert line["rubric"] == Rubric.default().hash
@@ -129,11 +130,9 @@ def test_any_keys_then_a_crash_resume_where_they_were(keys: str, crash: int):
         whole, clock3 = open_at(Path(folder) / "b.jsonl", 8, repeats=0.25)
         press(whole, clock3, keys)
         assert resumed.card == whole.card
-        assert {k: a.label for k, a in resumed.answers().items()} == {
-            k: a.label for k, a in whole.answers().items()
+        assert {k: a["label"] for k, a in resumed.answers().items()} == {
+            k: a["label"] for k, a in whole.answers().items()
         }
-        for each in (session, resumed, whole):
-            each.close()
 
 
 def test_a_line_cut_by_a_crash_is_asked_again(tmp_path: Path):
@@ -141,7 +140,6 @@ def test_a_line_cut_by_a_crash_is_asked_again(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     session, clock = open_at(path, 4)
     press(session, clock, "12")
-    session.close()
     whole = path.read_bytes()
     path.write_bytes(whole[:-30])
     resumed, clock = open_at(path, 4)
@@ -182,7 +180,7 @@ def test_a_killed_process_loses_no_answer_it_showed_as_saved(tmp_path: Path):
     seen += len(process.stdout.read().splitlines())
     process.wait()
     process.stdout.close()
-    saved = collect_labels(path)
+    saved = read_labels(path).frame
     assert seen <= saved.height <= seen + 1
     assert saved["request_id"].n_unique() == saved.height
 
@@ -309,30 +307,36 @@ def test_hidden_repeats_come_far_after_the_first_time(tmp_path: Path, n: int):
     assert len({card.token for card in session.cards()}) == session.total
 
 
-def test_self_agreement_is_shown_afterwards_only(tmp_path: Path):
-    """While the session runs there is no number that could steer it."""
+def test_hidden_repeats_are_labels_of_their_own_and_never_counted_aloud(
+    tmp_path: Path,
+):
+    """They are kept apart in the labels; the session shows no agreement with them."""
     session, clock = open_at(tmp_path / "a.jsonl", 20, repeats=0.2)
-    press(session, clock, "4" * (session.total - 1))
-    assert session.summary()["self_agreement"] is None
-    press(session, clock, "4")
-    summary = session.summary()
-    assert summary["self_agreement"] == 1.0
-    assert summary["repeats"] == 4
-    frame = session.labels()
-    assert Counter(frame["repeat"]) == {0: 20, 1: 4}
+    press(session, clock, "4" * session.total)
+    assert Counter(session.labels()["repeat"]) == {0: 20, 1: 4}
+    assert read_labels(tmp_path / "a.jsonl").frame.equals(session.labels())
+    assert "agree" not in session._repr_html_()
+    assert "repeat" not in session._repr_html_()
 
 
-def test_several_annotators_are_collected(tmp_path: Path):
-    """One table of all files; the last line about an item holds."""
-    for name, keys in (("anna", "12"), ("ben", "34u5")):
-        session, clock = open_at(tmp_path / f"{name}.jsonl", 2, annotator=name)
-        press(session, clock, keys)
-    frame = collect_labels(tmp_path / "anna.jsonl", tmp_path / "ben.jsonl")
-    got = frame.group_by("annotator", maintain_order=True).agg("label")
-    assert {a: sorted(labels) for a, labels in got.rows()} == {
-        "anna": [1, 2],
-        "ben": [3, 5],
-    }
+def test_a_note_survives_a_crash_before_its_label(tmp_path: Path):
+    """It is a line of its own, stays with its reply, and is no label."""
+    path = tmp_path / "a.jsonl"
+    session, clock = open_at(path, 3)
+    session.note("price is wrong")
+    assert session.labels().is_empty()
+    again, clock = open_at(path, 3)
+    assert (again.draft, again.answered) == ("price is wrong", 0)
+    assert read_labels(path).frame.is_empty()
+    press(again, clock, "s")
+    assert again.draft == ""
+    press(again, clock, "12")
+    assert again.draft == "price is wrong"
+    press(again, clock, "3u")
+    assert again.draft == "price is wrong"
+    press(again, clock, "4")
+    notes = {a["label"]: a["note"] for a in again.answers().values()}
+    assert notes == {1: "", 2: "", 4: "price is wrong"}
 
 
 def test_progress_tells_the_time_left_and_breaks(tmp_path: Path):
@@ -379,13 +383,20 @@ def test_the_stratified_draw_covers_every_score_and_keeps_the_weights():
 
 
 def test_weights_of_the_draw_are_in_the_labels(tmp_path: Path):
-    """What was drawn with which chance goes with every label."""
+    """The chance of being drawn goes with every label, also when more are drawn."""
     drawn = draw_for_labels(replies(40), 10, seed=3)
     session = LabelSession.open(
         tmp_path / "a.jsonl", drawn, annotator="anna", repeats=0, clock=Clock()
     )
     session.label(4)
     assert session.labels()["weight"].to_list() == [4.0]
+    more = draw_for_labels(replies(40), 20, seed=3)
+    larger = LabelSession.open(
+        tmp_path / "a.jsonl", more, annotator="anna", repeats=0, clock=Clock()
+    )
+    larger.label(5)
+    saved = read_labels(tmp_path / "a.jsonl").frame
+    assert saved["weight"].to_list() == [2.0, 2.0]
 
 
 @pytest.mark.parametrize(
@@ -440,8 +451,9 @@ def test_a_spreadsheet_goes_out_blind_and_comes_back(tmp_path: Path):
     assert session.from_csv(sheet) == 0
     assert session.answered == 3
     again, _ = open_at(tmp_path / "a.jsonl", 4)
-    assert Counter(a.label for a in again.answers().values()) == {3: 1, 5: 1, None: 1}
-    assert [a.note for a in again.answers().values() if a.note] == ["clear"]
+    given = again.answers().values()
+    assert Counter(a["label"] for a in given) == {3: 1, 5: 1, None: 1}
+    assert [a["note"] for a in given if a["note"]] == ["clear"]
 
 
 def test_a_wrong_spreadsheet_is_refused_whole(tmp_path: Path):
@@ -479,7 +491,7 @@ def test_the_terminal_labels_and_shows_no_control_characters(tmp_path: Path):
     session = LabelSession.open(
         tmp_path / "a.jsonl", frame, annotator="anna", repeats=0, clock=clock
     )
-    keys = iter(["4", "n", "2", "because", "q"])
+    keys = iter(["4", "n", "because", "2", "q"])
     said: list[str] = []
 
     def ask(_prompt: str) -> str:
@@ -488,7 +500,7 @@ def test_the_terminal_labels_and_shows_no_control_characters(tmp_path: Path):
 
     session.run_terminal(ask, said.append)
     assert session.answered == 2
-    assert [a.note for a in session.answers().values()] == ["", "because"]
+    assert [a["note"] for a in session.answers().values()] == ["", "because"]
     shown = "\n".join(said)
     assert "\x1b" not in shown
     assert "\\x1b[2J cleared?" in shown

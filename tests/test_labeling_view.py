@@ -1,6 +1,8 @@
 """The labelling widget: thin, blind, and safe to show any text in."""
 
+import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
@@ -64,12 +66,12 @@ def find(widget: object, **traits: object) -> object:
 def test_keys_label_and_the_box_is_emptied(tmp_path: Path):
     """Each key stores one label, shows the next card and leaves the box empty."""
     session = make(tmp_path / "a.jsonl")
-    widget = session.show()
+    widget = session.widget()
     keys = find(widget, description="Key")
     for key in "1s05":
         keys.value = key
         assert keys.value == ""
-    assert [a.label for a in session.answers().values()] == [1, None, 5]
+    assert [a["label"] for a in session.answers().values()] == [1, None, 5]
     assert "3 / 5" in str(states(widget))
     keys.value = "u"
     assert session.answered == 2
@@ -78,7 +80,7 @@ def test_keys_label_and_the_box_is_emptied(tmp_path: Path):
 def test_the_browser_gets_no_arm_no_id_and_no_score(tmp_path: Path):
     """Through a whole session no widget's state holds what would unblind."""
     session = make(tmp_path / "a.jsonl")
-    widget = session.show()
+    widget = session.widget()
     keys = find(widget, description="Key")
     sent = [str(states(widget))]
     for key in "123s45":
@@ -107,7 +109,7 @@ def test_the_judges_scores_change_nothing_that_is_sent(tmp_path: Path):
         session = LabelSession.open(
             tmp_path / f"{run}.jsonl", frame, annotator="anna", clock=Clock()
         )
-        widget = session.show()
+        widget = session.widget()
         shown = []
         for key in "12s45":
             find(widget, description="Key").value = key
@@ -118,7 +120,7 @@ def test_the_judges_scores_change_nothing_that_is_sent(tmp_path: Path):
 
 def test_markup_in_a_reply_is_inert(tmp_path: Path):
     """Text of users and models is escaped before it is sent."""
-    widget = make(tmp_path / "a.jsonl", reply=EVIL).show()
+    widget = make(tmp_path / "a.jsonl", reply=EVIL).widget()
     html = "".join(s["value"] for s in states(widget) if s["_view_name"] == "HTMLView")
     assert "<script" not in html
     assert "<img" not in html
@@ -128,7 +130,7 @@ def test_markup_in_a_reply_is_inert(tmp_path: Path):
 def test_buttons_do_what_keys_do_and_undo_outlives_the_end(tmp_path: Path):
     """Mouse users have every action; when all is answered only undo is left."""
     session = make(tmp_path / "a.jsonl")
-    widget = session.show()
+    widget = session.widget()
     find(widget, description="Cannot judge").click()
     for _ in range(4):
         find(widget, description="3").click()
@@ -140,28 +142,32 @@ def test_buttons_do_what_keys_do_and_undo_outlives_the_end(tmp_path: Path):
     assert not find(widget, description="3").disabled
 
 
-def test_a_note_goes_with_the_next_label_and_no_further(tmp_path: Path):
-    """The note box is emptied once its label is saved."""
+def test_a_note_goes_with_its_reply_and_is_saved_at_once(tmp_path: Path):
+    """Skipped, the reply keeps it; the next one starts with an empty box."""
     session = make(tmp_path / "a.jsonl")
-    widget = session.show()
-    note = find(widget, description="Note")
+    widget = session.widget()
+    note, keys = find(widget, description="Note"), find(widget, description="Key")
+    keys.value = "n"
     note.value = "wrong price"
-    find(widget, description="Key").value = "n"
-    find(widget, description="Key").value = "s"
-    assert session.answered == 0
-    find(widget, description="Key").value = "2"
-    find(widget, description="Key").value = "3"
+    assert "wrong price" in (tmp_path / "a.jsonl").read_text()
+    keys.value = "s"
     assert note.value == ""
-    assert [a.note for a in session.answers().values()] == ["wrong price", ""]
+    for key in "2345":
+        keys.value = key
+    assert note.value == "wrong price"
+    keys.value = "1"
+    notes = {a["label"]: a["note"] for a in session.answers().values()}
+    assert notes == {2: "", 3: "", 4: "", 5: "", 1: "wrong price"}
+    assert note.disabled
 
 
 def test_several_characters_at_once_store_one_answer(tmp_path: Path):
     """Keys that pile up while the kernel is busy are not rated one by one."""
     session = make(tmp_path / "a.jsonl", clock=lambda: 0.0)
     session._clock = Clock()
-    widget = session.show()
+    widget = session.widget()
     find(widget, description="Key").value = "345"
-    assert [a.label for a in session.answers().values()] == [5]
+    assert [a["label"] for a in session.answers().values()] == [5]
 
 
 def test_a_failed_save_is_shown_and_nothing_is_counted(
@@ -169,12 +175,16 @@ def test_a_failed_save_is_shown_and_nothing_is_counted(
 ):
     """The annotator reads that the disk refused, and stays on the card."""
     session = make(tmp_path / "a.jsonl")
-    widget = session.show()
+    widget = session.widget()
 
-    def refuse(_record: object) -> None:
+    def refuse(_path: Path, _record: object) -> None:
         raise LabelError("labels cannot be saved to x: No space left on device.")
 
-    monkeypatch.setattr(session._file, "append", refuse)
+    monkeypatch.setattr("reply_resolution.labeling.append_line", refuse)
+    note = find(widget, description="Note")
+    note.value = "not lost"
+    assert "No space left on device" in str(states(widget))
+    assert note.value == "not lost"
     find(widget, description="Key").value = "4"
     assert session.answered == 0
     assert "No space left on device" in str(states(widget))
@@ -184,7 +194,7 @@ def test_the_rubric_is_in_view(tmp_path: Path):
     """The wording stands beside every card."""
     session = make(tmp_path / "a.jsonl")
     first_line = session.rubric.wording.splitlines()[0]
-    assert first_line[:40] in str(states(session.show()))
+    assert first_line[:40] in str(states(session.widget()))
 
 
 def test_the_static_twin_is_a_table_of_counts(tmp_path: Path):
@@ -194,11 +204,25 @@ def test_the_static_twin_is_a_table_of_counts(tmp_path: Path):
     text = session._repr_html_()
     assert "<table>" in text
     assert "1 of 5" in text
-    assert "–" in text  # agreement with oneself is not measured yet
 
 
 def test_a_huge_reply_does_not_stall_the_browser(tmp_path: Path):
     """A million characters are cut, and it is said how many."""
-    widget = make(tmp_path / "a.jsonl", reply="x" * 1_000_000).show()
+    widget = make(tmp_path / "a.jsonl", reply="x" * 1_000_000).widget()
     assert len(str(states(widget))) < 80_000
     assert "950,000 more characters" in str(states(widget))
+
+
+def test_notebook_1_shows_the_widget(root: Path, tmp_path: Path):
+    """Its labelling cell, run with a name, displays a session's widget."""
+    notebook = json.loads((root / "notebooks/01_calibrate_judge.ipynb").read_text())
+    cells = ["".join(c["source"]) for c in notebook["cells"]]
+    (source,) = [c for c in cells if "label_session(" in c]
+    shown: list[object] = []
+    studies = SimpleNamespace(label_session=lambda *_, **__: make(tmp_path / "a"))
+    names = {"data": None, "annotator": "anna", "to_label": 5, "seed": 1, "out": ""}
+    exec(
+        source,
+        {**names, "interactive": True, "studies": studies, "display": shown.append},
+    )
+    assert find(shown[0], description="Key") is not None
