@@ -5,132 +5,22 @@ texts, pages or files. The simulated experiments of the benchmarks go through he
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import polars as pl
 
 from reply_resolution import checks as ck
+from reply_resolution import checks_judge as cj
 from reply_resolution import effects as fx
-from reply_resolution.checks import Calibrated, Check
+from reply_resolution.assessment_record import Assessment, Context, Treatment
+from reply_resolution.checks import Check
 from reply_resolution.effects import Effect, Labelled, LengthFinding
 from reply_resolution.errors import StatisticsError
-from reply_resolution.experiment_plan import ExperimentPlan, Look
-from reply_resolution.metrics import MetricEffect
-from reply_resolution.recommendation import Evidence, Recommendation, recommend
-from reply_resolution.stats.comparison import Comparison, TreatmentEffect
+from reply_resolution.experiment_plan import ExperimentPlan
+from reply_resolution.recommendation import Evidence, recommend
+from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.counts import ScoreCounts
-
-
-@dataclass(frozen=True, slots=True)
-class Treatment:
-    """All that was computed for one treatment.
-
-    Attributes:
-        name: The arm.
-        effects: In the order they are shown; the one that decides is marked.
-        win_probability: Share of random pairs of replies (or of pairs) in which the
-            treatment scores higher, ties half; fraction, 0.5 is no difference.
-        win_interval: Its interval.
-        tipping: Points by which the judge would have to favour an arm further to
-            change the result; None without an effect.
-        tipping_sentence: The same in words, for the judge's own effect.
-        replies_needed: Replies per arm for 80% power at the worthwhile gain.
-        bounds: Lowest and highest difference over every filling of missing scores.
-        widen: Factor by which several looks widen an interval; 1 for one look.
-        length: What length does to it.
-        checks: Checks about this treatment.
-        recommendation: What the rules say.
-    """
-
-    name: str
-    effects: tuple[Effect, ...]
-    win_probability: float | None
-    win_interval: tuple[float, float] | None
-    tipping: float | None
-    tipping_sentence: str
-    replies_needed: int | None
-    bounds: tuple[float, float] | None
-    widen: float
-    length: LengthFinding
-    checks: tuple[Check, ...]
-    recommendation: Recommendation
-
-    def effect(self, key: str) -> Effect:
-        """The effect of that name."""
-        return next(e for e in self.effects if e.key == key)
-
-    @property
-    def deciding(self) -> Effect:
-        """The effect on which the recommendation rests."""
-        return next(e for e in self.effects if e.decides)
-
-
-@dataclass(frozen=True, slots=True)
-class Assessment:
-    """The whole numerical side of a readout.
-
-    Attributes:
-        control: Name of the baseline arm.
-        unit: What the units are, plural: "users", "replies" or "pairs".
-        units: Units with a score per arm.
-        checks: Checks about the experiment as a whole.
-        treatments: One per treatment, in order of first appearance; empty where a
-            hard check forbids to compute anything.
-        comparison: The result of `compare`, or None likewise.
-        readable: False where a hard check failed.
-    """
-
-    control: str
-    unit: str
-    units: dict[str, int]
-    checks: tuple[Check, ...]
-    treatments: tuple[Treatment, ...]
-    comparison: Comparison | None
-    readable: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What is known beside the counts, all of it optional.
-
-    Attributes:
-        rows: Judged rows with `arm`, `score`, `label` (null where nobody labelled)
-            and, where users are known, `unit`; None without labels.
-        calibrated: The judge's agreement with people, if measured.
-        mismatch: Why a calibration that was given is not about this judge.
-        look: Which look this is.
-        assigned: Units per arm before any was lost to a missing score; taken from
-            the counts where None.
-        judged: Judged replies per arm, whatever came of it; likewise.
-        scored: Judged replies per arm that have a score, in the comparison or not
-            (a pair mate or a user may be missing); likewise.
-        missing_reasons: Status -> judged replies without a score.
-        extra_checks: Further checks about the experiment (versions, budget, ...).
-        length: Treatment -> its length effect and slope, as `LengthFinding`.
-        metrics: Treatment -> its guardrails and secondary metrics.
-        empty: Empty replies per arm.
-        without_empty: Treatment -> (effect, low, high) without empty replies.
-        seed: For draws where exact is out of reach.
-        comparison: The comparison of the same counts, where it was computed already.
-    """
-
-    rows: pl.DataFrame | None = None
-    calibrated: Calibrated | None = None
-    mismatch: str = ""
-    look: Look = field(default_factory=lambda: Look(1, ()))
-    assigned: Mapping[str, int] | None = None
-    judged: Mapping[str, int] | None = None
-    scored: Mapping[str, int] | None = None
-    missing_reasons: Mapping[str, int] | None = None
-    extra_checks: tuple[Check, ...] = ()
-    length: Mapping[str, LengthFinding] | None = None
-    metrics: Mapping[str, tuple[MetricEffect, ...]] | None = None
-    empty: Mapping[str, int] | None = None
-    without_empty: Mapping[str, tuple[float, float, float]] | None = None
-    seed: int = 0
-    comparison: Comparison | None = None
 
 
 def assess(
@@ -138,7 +28,7 @@ def assess(
     plan: ExperimentPlan,
     *,
     control: str,
-    context: Context = Context(),
+    context: Context | None = None,
 ) -> Assessment:
     """Checks first, then effects, then the rules of the recommendation.
 
@@ -151,6 +41,7 @@ def assess(
     Raises:
         StatisticsError: There is no treatment arm, or no arm called `control`.
     """
+    context = context or Context()
     if control not in counts.arms or len(counts.arms) < 2:
         raise StatisticsError(
             f"the scored replies have the arms {', '.join(counts.arms) or 'none'}; a "
@@ -176,7 +67,7 @@ def assess(
     with_labels = {
         arm: fx.label_count(context.rows, arm) >= plan.labels_per_arm for arm in arms
     }
-    judge = ck.check_judge(
+    judge = cj.check_judge(
         context.calibrated,
         plan,
         mismatch=context.mismatch,
@@ -213,14 +104,14 @@ def assess(
         )
         for result in comparison.comparisons
     )
-    if len(treatments) == 1:
-        coverage = ck.check_coverage(
-            judged,
-            covered,
-            plan,
-            reasons=context.missing_reasons or {},
-            bounds=treatments[0].bounds,
-        )
+    coverage = ck.check_coverage(
+        judged,
+        covered,
+        plan,
+        reasons=context.missing_reasons or {},
+        bounds=treatments[0].bounds if len(treatments) == 1 else None,
+        decisive=any(_hangs_on_missing(t) for t in treatments),
+    )
     final = ck.check_looks(
         context.look, plan, replies=min(scored.values()), final=looks > 1
     )
@@ -281,7 +172,9 @@ def _treatment(
     name, control = result.treatment, result.control
     paired = counts.design == "paired"
     span = _pair(result.ci)
-    reliable = result.ci_reliable and span is not None and span[0] < span[1]
+    unreliable = ""
+    if not result.ci_reliable or span is None or span[0] >= span[1]:
+        unreliable = result.ci_reason or "the scores do not vary"
     low, high = span or (result.mean_difference, result.mean_difference)
     z = fx.normal_quantile(confidence)
     se = (high - low) / (2 * z)
@@ -315,7 +208,16 @@ def _treatment(
         se = found.corrected.se
     tipping = fx.tipping_favour(deciding)
     checks = _own_checks(
-        name, control, plan, context, found, deciding, judge, length, reliable, tipping
+        name,
+        control,
+        plan,
+        context,
+        found,
+        deciding,
+        judge,
+        length,
+        unreliable,
+        tipping,
     )
     needed = fx.replies_needed(
         se, min(scored[name], scored[control]), plan, confidence, widen
@@ -378,24 +280,23 @@ def _own_checks(
     deciding: Effect,
     judge: Effect,
     length: LengthFinding,
-    reliable: bool,
+    unreliable: str,
     tipping: float | None,
 ) -> list[Check]:
     out = []
-    if not reliable:
+    if unreliable:
         out.append(
             Check(
                 "interval",
                 "Interval",
                 "stop",
-                "the scores vary too little, or come from too few units, for an "
-                "interval that can be trusted",
+                f"no interval that can be trusted: {unreliable}",
                 "Wait for more traffic, or look at the scores: a judge that gives "
                 "one score to everything measures nothing.",
             )
         )
     out.append(
-        ck.check_favour(
+        cj.check_favour(
             bias=found.favour,
             interval=found.favour_interval,
             labels=found.labels,
@@ -407,7 +308,7 @@ def _own_checks(
     corrected = length.corrected_interval
     length_row = fx.length_row(length, judge.confidence, 1.0)
     out.append(
-        ck.check_length(
+        cj.check_length(
             ratio=length.ratio,
             slope=length.slope,
             interval=length.slope_interval,
@@ -440,6 +341,18 @@ def _own_checks(
         half = (deciding.high - deciding.low) / 2
     out.append(ck.check_precision(half, plan))
     return out
+
+
+def _hangs_on_missing(treatment: Treatment) -> bool:
+    """Whether some filling of the missing scores would take a win away."""
+    judge, main = treatment.effect("judge"), treatment.deciding
+    if treatment.bounds is None or judge.estimate is None or not main.side:
+        return False
+    assert main.low is not None
+    assert main.high is not None
+    if main.side > 0:
+        return main.low + treatment.bounds[0] - judge.estimate <= 0
+    return main.high + treatment.bounds[1] - judge.estimate >= 0
 
 
 def _bounds(

@@ -173,7 +173,9 @@ def human_row(
 def length_row(length: LengthFinding, confidence: float, widen: float) -> Effect:
     """The effect without what the judge pays for length, or why it is absent."""
     if length.corrected is None or length.corrected_interval is None:
-        return Effect("length", "Length-corrected", absent=length.why_not)
+        return Effect(
+            "length", "Length-corrected", absent=length.why_not or "not defined here"
+        )
     low, high = stretch(length.corrected, length.corrected_interval, widen)
     return Effect(
         "length",

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 import polars as pl
 
 from reply_resolution import readout_inputs as ri
-from reply_resolution.assessment import Assessment, Context, assess
-from reply_resolution.checks import Calibrated
+from reply_resolution import readout_judge as rj
+from reply_resolution.assessment import assess
+from reply_resolution.assessment_record import Assessment, Context
+from reply_resolution.checks_judge import Calibrated
 from reply_resolution.display import Html
 from reply_resolution.experiment_plan import ExperimentPlan, Look
 from reply_resolution.metrics import MetricEffect, compare_metrics
@@ -67,15 +69,15 @@ class Readout:
 
     def moved(self) -> Html:
         """Examples, word for word, and the themes in the reasons."""
-        from reply_resolution import readout_page
+        from reply_resolution import readout_evidence
 
-        return readout_page.moved(self.document)
+        return readout_evidence.moved(self.document)
 
     def metrics(self) -> Html:
         """Guardrails, secondary metrics and segments."""
-        from reply_resolution import readout_page
+        from reply_resolution import readout_evidence
 
-        return readout_page.metrics(self.document)
+        return readout_evidence.metrics(self.document)
 
     def provenance(self) -> Html:
         """Where every number comes from."""
@@ -220,7 +222,7 @@ def _assess_rows(
     look: Look,
     seed: int,
 ) -> tuple[Assessment, dict[str, tuple[MetricEffect, ...]]]:
-    calibrated, mismatch = ri.calibrated(calibration, rows)
+    calibrated, mismatch = rj.calibrated(calibration, rows)
     versions = ri.versions_check(rows.frame)
     scored = pl.col("score").is_not_null()
     context = Context(
@@ -253,7 +255,7 @@ def _assess_rows(
     empty = rows.frame.filter(pl.col("empty"))
     context = replace(
         context,
-        length=ri.lengths(rows, plan),
+        length=rj.lengths(rows, plan),
         metrics=metrics,
         empty=ri.by_arm(empty, rows.arms),
         without_empty=ri.without_empty(rows, plan),

@@ -6,7 +6,8 @@ from typing import Any
 
 from reply_resolution import display
 from reply_resolution.display import Html, element, html
-from reply_resolution.readout_page import _anchor, _svg
+from reply_resolution.readout_evidence import anchor
+from reply_resolution.readout_page import unique_svg
 from reply_resolution.recommendation import points, points_interval
 
 Document = dict[str, Any]
@@ -169,7 +170,7 @@ def _looks(document: Document, treatment: Document) -> Html:
                 class_="small",
             ),
         )
-        + Html(_drawn(json.dumps(looks), *limits, f"looks-{_anchor(name, '')}"))
+        + Html(_drawn(json.dumps(looks), *limits, f"looks-{anchor(name, '')}"))
         + display.table(
             [
                 {
@@ -198,7 +199,7 @@ def _drawn(looks: str, worthwhile: float, harm: float, prefix: str) -> str:
         worthwhile=worthwhile,
         harm=harm,
     )
-    return _svg(figure, prefix)
+    return unique_svg(figure, prefix)
 
 
 def _texts(document: Document) -> Html:
@@ -206,9 +207,9 @@ def _texts(document: Document) -> Html:
     short: dict[str, Document] = {}
     for treatment in document["treatments"]:
         for example in (treatment["examples"] or {"drawn": []})["drawn"]:
-            whole[_anchor(example["request_id"], example["arm"])] = example
+            whole[anchor(example["request_id"], example["arm"])] = example
         for reply in (treatment["themes"] or {"replies": []})["replies"]:
-            short[_anchor(reply["request_id"], reply["arm"])] = reply
+            short[anchor(reply["request_id"], reply["arm"])] = reply
     nodes = []
     for key, item in (
         whole | {k: v for k, v in short.items() if k not in whole}

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from reply_resolution import display
-from reply_resolution.assessment import Assessment, Treatment
+from reply_resolution.assessment_record import Assessment, Treatment
 from reply_resolution.checks import Check
 from reply_resolution.effects import Effect
 from reply_resolution.errors import StatisticsError

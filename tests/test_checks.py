@@ -3,7 +3,8 @@
 import pytest
 
 from reply_resolution import checks as ck
-from reply_resolution.checks import Calibrated
+from reply_resolution import checks_judge as cj
+from reply_resolution.checks_judge import Calibrated
 from reply_resolution.experiment_plan import ExperimentPlan, Look
 
 PLAN = ExperimentPlan(planned_replies=160)
@@ -95,25 +96,25 @@ def test_mixed_origins_stop_and_name_both():
 def test_only_an_interval_wholly_below_the_floor_stops(low, high, status):
     """An interval that straddles the floor asks to look, never to stop."""
     found = Calibrated(0.5, low, high, 50, None, "")
-    assert ck.check_judge(found, PLAN).status == status
+    assert cj.check_judge(found, PLAN).status == status
 
 
 def test_a_judge_nobody_compared_stops_unless_the_plan_accepts_it():
     """Agreement never measured is no pass."""
-    assert ck.check_judge(None, PLAN).status == "stop"
+    assert cj.check_judge(None, PLAN).status == "stop"
     told = ExperimentPlan(accept_unchecked_judge=True)
-    assert ck.check_judge(None, told).status == "look"
+    assert cj.check_judge(None, told).status == "look"
     unfit = Calibrated(0.7, 0.65, 0.8, 90, 0.0, "", "not fit", ("one score for all",))
     for plan in (PLAN, told):
-        assert ck.check_judge(unfit, plan).status == "stop"
-    assert "one score for all" in ck.check_judge(unfit, PLAN).text
+        assert cj.check_judge(unfit, plan).status == "stop"
+    assert "one score for all" in cj.check_judge(unfit, PLAN).text
 
 
 def test_fit_with_correction_asks_for_labels_of_the_experiment():
     """A judge to be corrected is fine once labels of this experiment correct it."""
     found = Calibrated(0.7, 0.65, 0.8, 90, 0.0, "", "fit with correction")
-    assert ck.check_judge(found, PLAN).status == "look"
-    assert ck.check_judge(found, PLAN, human_corrected=True).status == "ok"
+    assert cj.check_judge(found, PLAN).status == "look"
+    assert cj.check_judge(found, PLAN, human_corrected=True).status == "ok"
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_fit_with_correction_asks_for_labels_of_the_experiment():
 )
 def test_favour_is_ok_only_inside_the_margin(interval, status):
     """No alarm is no evidence: the whole interval must be inside the margin."""
-    got = ck.check_favour(
+    got = cj.check_favour(
         bias=sum(interval) / 2,
         interval=interval,
         labels={"a": 40, "b": 40},
@@ -141,7 +142,7 @@ def test_favour_is_ok_only_inside_the_margin(interval, status):
 
 def test_unmeasured_favour_is_not_a_pass():
     """Without labels the line says "not measured" and what it takes."""
-    got = ck.check_favour(
+    got = cj.check_favour(
         bias=None, interval=None, labels={}, plan=PLAN, tipping=None, treatment="b"
     )
     assert got.status == "none"
@@ -195,9 +196,9 @@ def test_length_that_decides_asks_to_look():
         "labels": 80,
         "treatment": "b",
     }
-    assert ck.check_length(same_decision=False, **known).status == "look"
-    assert ck.check_length(same_decision=True, **known).status == "ok"
-    none = ck.check_length(
+    assert cj.check_length(same_decision=False, **known).status == "look"
+    assert cj.check_length(same_decision=True, **known).status == "ok"
+    none = cj.check_length(
         **{**known, "slope": None, "interval": None}, same_decision=None
     )
     assert none.status == "none"

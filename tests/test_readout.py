@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from reply_resolution import inputs
-from reply_resolution.checks import Calibrated
+from reply_resolution.checks_judge import Calibrated
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.experiment_plan import ExperimentPlan, Look
 from reply_resolution.readout import build_readout
@@ -539,3 +539,55 @@ def test_a_bigger_table_reads_texts_on_a_sample(plan, data, monkeypatch):
     assert {
         e["request_id"] for e in again.document["treatments"][0]["examples"]["drawn"]
     } == users
+
+
+def test_an_arm_without_any_score_must_not_be_read(data, plan):
+    """All of an arm failed or was not judged: the reason, never a number."""
+    there = pl.col("arm") == "control"
+    frame = data.replies.with_columns(
+        score=pl.when(there).then(pl.col("score")),
+        status=pl.when(there).then(pl.col("status")).otherwise(pl.lit("failed")),
+    )
+    got = built(data, plan, replies=frame)
+    assert got.rule == "do_not_read"
+    assert "no scores in treatment" in got.sentence
+
+
+def test_ids_arms_and_scores_are_enough(data, plan):
+    """A table of three columns gives a page; scores may be written 4.0."""
+    told = replace(plan, accept_unchecked_judge=True)
+    small = data.replies.select("request_id", "arm", pl.col("score").cast(pl.Float64))
+    got = built(data, told, replies=small, labels=None)
+    assert row(got, "judge")["pvalue"] == pytest.approx(0.0356, abs=5e-5)
+    assert row(got, "length")["absent"]
+    assert "<svg" in got.page()
+
+
+def test_labels_without_a_number_are_no_labels(data, plan):
+    """A table of "cannot judge" corrects nothing and is no agreement."""
+    nothing = data.labels.with_columns(label=pl.lit(None, dtype=pl.Int8))
+    assert built(data, plan, labels=nothing).rule == "do_not_read"
+
+
+def test_pairs_are_corrected_by_labels_as_pairs(root, plan):
+    """Labels of both arms of a replay correct it; its length row says why it lacks."""
+    folder = root / "data"
+    replay = inputs.load(
+        str(folder / "replay.csv"),
+        str(folder / "verdicts_replay.jsonl"),
+        control="control",
+    )
+    labels = replay.replies.select(
+        "request_id",
+        "arm",
+        annotator=pl.lit("a"),
+        label=pl.col("score"),
+        repeat=pl.lit(0),
+        weight=pl.lit(1.0),
+    ).filter(pl.int_range(pl.len()) % 4 < 2)
+    got = build_readout(replay.replies, plan, labels=labels, seed=7, now=NOON)
+    human = row(got, "human")
+    assert human["decides"]
+    assert human["ci"][0] < -0.21 < human["ci"][1]
+    assert row(got, "length")["absent"] or row(got, "length")["ci"]
+    assert got.page()

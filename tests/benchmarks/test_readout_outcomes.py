@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reply_resolution.checks import Calibrated
+from reply_resolution.checks_judge import Calibrated
 from reply_resolution.experiment_plan import ExperimentPlan, Look
 from reply_resolution.readout import Readout, build_readout
 from reply_resolution.recommendation import JUDGE_ALONE
