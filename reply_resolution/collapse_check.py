@@ -142,7 +142,7 @@ def check_collapse(
     control: str,
     treatment: str = "",
     cut: int = 4,
-    cuts_seen: Sequence[int] = (),
+    cuts_seen: Sequence[int | str] = (),
     effect: float = 0.3,
     assume: Assumption = "shift",
     planned: str = "ordinal",
@@ -160,7 +160,8 @@ def check_collapse(
         control: The baseline arm.
         treatment: The other arm; "" takes the first other one.
         cut: Lowest score that counts as resolved; 0 chooses it on the labels.
-        cuts_seen: Every cut that was tried with the arms visible.
+        cuts_seen: Every cut that was tried with the arms visible; text is read as
+            whole numbers.
         effect: The effect worth finding, in points.
         assume: How the levels would move: "shift", "cut" or "noise".
         planned: The analysis that was planned, "ordinal" or "binary".
@@ -169,17 +170,24 @@ def check_collapse(
         seed: Of every draw.
 
     Raises:
-        ParameterError: `planned` or `assume` is not one of their words, or the cut is
-            to be chosen on labels that are not there.
+        ParameterError: `planned` or `assume` is not one of their words, a cut that was
+            tried is no whole number, or the cut is to be chosen on labels that are not
+            there.
     """
     if planned not in ("ordinal", "binary"):
         raise ParameterError(f"planned is {planned!r}; it is ordinal or binary.")
     if assume not in ASSUMPTIONS:
         raise ParameterError(f"assume is {assume!r}; it is shift, cut or noise.")
+    try:
+        tried = sorted({int(c) for c in cuts_seen})
+    except (TypeError, ValueError):
+        raise ParameterError(
+            f"cuts_tried is {list(cuts_seen)!r}; give whole scores, such as 3 and 4."
+        ) from None
     frame = data.replies
     labelled = _labelled(data)
     choice = _choice(labelled)
-    cut_by = "looking" if len(set(cuts_seen)) > 1 else "rubric"
+    cut_by = "looking" if len(tried) > 1 else "rubric"
     if cut == 0:
         if choice is None:
             raise ParameterError(
@@ -194,7 +202,7 @@ def check_collapse(
         control=control,
         treatment=treatment or None,
         cut=cut,
-        cuts_seen=cuts_seen,
+        cuts_seen=tried,
         effect=effect,
         assume=assume,
         seed=seed,

@@ -153,7 +153,7 @@ def test_cut_chosen_on_labels_or_after_looking_is_said(bundled):
     labelled = check_collapse(bundled, control="control", cut=0)
     assert labelled.cut_by == "labels"
     assert "chosen on labels" in str(words.cut_words(labelled))
-    looked = check_collapse(bundled, control="control", cuts_seen=[3, 4])
+    looked = check_collapse(bundled, control="control", cuts_seen=["3", "4"])
     assert looked.cut_by == "looking"
     assert "pays for that" in str(words.cut_words(looked))
     assert "paid for in the p-value" in str(details.checks_table(looked))
@@ -183,7 +183,9 @@ def test_three_arms_without_users_or_times(bundled):
     assert found.rows.pvalue_method == "boschloo"
 
 
-@pytest.mark.parametrize("options", [{"planned": "both"}, {"assume": "drift"}])
+@pytest.mark.parametrize(
+    "options", [{"planned": "both"}, {"assume": "drift"}, {"cuts_seen": ["four"]}]
+)
 def test_unknown_words_are_refused(bundled, options):
     """A misspelt plan or assumption names what is allowed."""
     with pytest.raises(ParameterError):
