@@ -160,44 +160,37 @@ def browse(frame: pl.DataFrame, *, order: str = "table", seed: int = 0) -> Any: 
     filters["length"] = w.IntRangeSlider(
         value=every, min=0, max=every[1], description="length", continuous_update=False
     )
-    following = [False]  # while the filters follow the state, they do not set it
+
+    def state(name: str) -> Any:  # noqa: ANN401
+        return explorer.chosen.get(name, every if name == "length" else ...)
 
     def refresh(message: str = "") -> None:
-        following[0] = True
         for name, box in filters.items():
-            box.value = explorer.chosen.get(name, every if name == "length" else ...)
-        following[0] = False
+            box.value = state(name)
         row = explorer.row
         status.value = view.status_line(explorer.status(), message, KEYS)
         left.value = html(*_asked(row)).markup if row else ""
         right.value = html(*_answered(row)).markup if row else ""
-        buttons[2].disabled = explorer.mate() is None
+        buttons["m"].disabled = explorer.mate() is None
 
     def on_filter(name: str) -> Callable[[Mapping[str, Any]], None]:
         def follow(change: Mapping[str, Any]) -> None:
-            if not following[0]:
-                value = change["new"]
+            value = change["new"]
+            if value != state(name):  # else the box only follows the state
                 explorer.choose(name, ... if value == every else value)
                 refresh()
 
         return follow
 
-    def on_click(key: str) -> Callable[[], None]:
-        def click() -> None:
-            refresh(explorer.press(key))
-            keys.focus()
-
-        return click
-
-    keys = view.key_box(
-        "j, k, m, 1 to 5, 0 …", lambda key: refresh(explorer.press(key))
+    keys, buttons = view.key_controls(
+        lambda key: refresh(explorer.press(key)),
+        "j, k, m, 1 to 5, 0 …",
+        {"k": "Back", "j": "Next", "m": "Pair mate"},
     )
-    words = {"k": "Back", "j": "Next", "m": "Pair mate"}
-    buttons = [view.button(text, on_click(key)) for key, text in words.items()]
     for name, box in filters.items():
         box.observe(on_filter(name), names="value")
     refresh()
-    top = (view.row(*filters.values()), view.row(keys, *buttons))
+    top = (view.row(*filters.values()), view.row(keys, *buttons.values()))
     return w.VBox([*top, status, view.row(left, right)])
 
 

@@ -69,7 +69,8 @@ def draw_for_labels(
 
     At random within arm by default, as many from each arm (both replies of a pair).
     With `by_score` as many from each score of the judge within each arm, so that rare
-    scores are seen; then the weights differ, and every estimate must use them.
+    scores are seen (from each combination of scores, where replies come in pairs);
+    then the weights differ, and every estimate must use them.
 
     Args:
         replies: One row per reply.
@@ -215,8 +216,9 @@ def labels_of_events(events: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
     The last line about an item holds; what was undone or skipped is left out.
     """
     last = {
-        tuple(e[k] for k in ("request_id", "arm", "annotator", "repeat")): e
+        (e["request_id"], e["arm"], e["annotator"], e["repeat"]): e
         for e in events
+        if e["event"] != "note"
     }
     kept = [
         {name: e[name] for name in LABEL_SCHEMA}

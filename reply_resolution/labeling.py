@@ -49,14 +49,7 @@ class LabelSession:
 
     Every answer, note, skip and undo is one line appended to the file before anything
     else happens; lines are never rewritten, and for an item the last one holds. Open
-    it with `LabelSession.open`.
-
-    Attributes:
-        path: The file.
-        annotator: Whose labels these are.
-        rubric: What the labels mean.
-        metric_version: The rubric's version as in the verdicts, or its hash.
-        notes: What going on from the file noticed, in sentences.
+    it with `LabelSession.open`. `notes` says what going on from a file noticed.
     """
 
     path: Path
@@ -163,7 +156,9 @@ class LabelSession:
         return text
 
     def press(self, key: str, *, at: float | None = None) -> str:
-        """Act on one key: a score, 0 cannot judge, u undo, s skip.
+        """Act on one key: a score, 0 cannot judge, u undo, s skip (asked again last).
+
+        A reply that cannot be judged has a missing label, not a middle one.
 
         Keys that follow each other, or a new card, within `GUARD_SECONDS` are ignored,
         so a key held down answers once; so is anything but a single known key.
@@ -190,10 +185,10 @@ class LabelSession:
         if self.done:
             return "All are answered. Thank you."
         if key == "s":
-            self.skip()
+            self._act("skip")
             return "Skipped; it comes again at the end."
         if key == "0":
-            self.cannot_judge()
+            self._act("cannot_judge")
             return "Saved: cannot judge."
         low, high = self.rubric.scale
         if key in map(str, range(low, high + 1)):
@@ -206,17 +201,10 @@ class LabelSession:
         low, high = self.rubric.scale
         if isinstance(score, bool) or score not in range(low, high + 1):
             raise LabelError(
-                f"{score!r} is no label. Allowed: {low} to {high}, or cannot_judge()."
+                f"{score!r} is no label. Allowed: {low} to {high}; press 0 where it "
+                "cannot be judged."
             )
         self._act("label", int(score))
-
-    def cannot_judge(self) -> None:
-        """Say that the card cannot be judged: a missing label, not a middle one."""
-        self._act("cannot_judge", None)
-
-    def skip(self) -> None:
-        """Put the card at the end; it is asked again, with the note it has."""
-        self._act("skip", None)
 
     def note(self, text: str) -> None:
         """Put a note on the card to answer now; it is on the disk at once."""
@@ -284,7 +272,7 @@ class LabelSession:
             )
         return self._pending[0]
 
-    def _act(self, event: str, label: int | None) -> None:
+    def _act(self, event: str, label: int | None = None) -> None:
         key, seconds = self._now(), round(self._clock() - self._shown, 2)
         self._record(event, key, label=label, note=self.draft, seconds=seconds)
         self._shown = self._clock()

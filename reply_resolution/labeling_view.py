@@ -77,15 +77,19 @@ def status_line(place: str, message: str, keys: str) -> str:
     ).markup
 
 
-def key_box(placeholder: str, act: Callable[[str], None]) -> Any:  # noqa: ANN401
-    """A text box that gives every key to `act` and empties itself."""
+def key_controls(
+    act: Callable[[str], None], placeholder: str, words: Mapping[str, str]
+) -> tuple[Any, dict[str, Any]]:
+    """A text box that gives `act` every key and empties itself, and buttons for mice.
+
+    Each button (key -> words on it) acts like its key.
+    """
     import ipywidgets as w  # 0.2 s: only where something is shown
 
-    box = w.Text(
-        placeholder=placeholder, description="Key", layout=w.Layout(width="18em")
-    )
+    layout = w.Layout(width="18em")
+    box = w.Text(placeholder=placeholder, description="Key", layout=layout)
 
-    def follow(change: Mapping[str, Any]) -> None:
+    def on_type(change: Mapping[str, Any]) -> None:
         if change["new"]:
             box.value = ""
             # several at once: the box had not been emptied yet; the last one is new
@@ -93,17 +97,18 @@ def key_box(placeholder: str, act: Callable[[str], None]) -> Any:  # noqa: ANN40
             if key:
                 act(key)
 
-    box.observe(follow, names="value")
-    return box
+    def button(key: str, text: str) -> Any:  # noqa: ANN401
+        def on_click(_button: object) -> None:
+            act(key)
+            box.focus()
 
+        layout = w.Layout(width="9em" if len(text) > 1 else "3em")
+        made = w.Button(description=text, layout=layout)
+        made.on_click(on_click)
+        return made
 
-def button(words: str, act: Callable[[], None], width: str = "9em") -> Any:  # noqa: ANN401
-    """A button."""
-    import ipywidgets as w
-
-    made = w.Button(description=words, layout=w.Layout(width=width))
-    made.on_click(lambda _button: act())
-    return made
+    box.observe(on_type, names="value")
+    return box, {key: button(key, text) for key, text in words.items()}
 
 
 def row(*widgets: Any) -> Any:  # noqa: ANN401
@@ -120,7 +125,8 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     low, high = session.rubric.scale
     status = w.HTML()
     card = w.HTML(layout=w.Layout(flex="3 1 24em", min_width="0"))
-    rubric = w.HTML(layout=w.Layout(flex="2 1 16em", min_width="0"))
+    wording = html(*texts([("Rubric", session.rubric.wording)], height="40em"))
+    rubric = w.HTML(wording.markup, layout=w.Layout(flex="2 1 16em", min_width="0"))
     note = w.Text(
         placeholder="then Enter; saved with this reply",
         description="Note",
@@ -158,23 +164,10 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
         status.value = status_line(session.progress(), message, _HELP)
         keys.focus()
 
-    def on_click(key: str) -> Callable[[], None]:
-        def click() -> None:
-            on_key(key)
-            keys.focus()
-
-        return click
-
     words = {str(score): str(score) for score in range(low, high + 1)}
     words |= {"0": "Cannot judge", "s": "Skip", "u": "Undo"}
-    buttons = {
-        key: button(text, on_click(key), "9em" if len(text) > 1 else "3em")
-        for key, text in words.items()
-    }
-    keys = key_box(f"{low} to {high}, 0, u, s, n", on_key)
+    keys, buttons = key_controls(on_key, f"{low} to {high}, 0, u, s, n", words)
     note.observe(on_note, names="value")
-    wording = texts([("Rubric", session.rubric.wording)], height="40em")
-    rubric.value = html(*wording).markup
     refresh(" ".join(session.notes) or "Click into the key box and press a key.")
     return w.VBox([status, row(keys, note), row(*buttons.values()), row(card, rubric)])
 

@@ -339,6 +339,17 @@ def test_a_note_survives_a_crash_before_its_label(tmp_path: Path):
     assert notes == {1: "", 2: "", 4: "price is wrong"}
 
 
+def test_a_late_note_from_a_second_window_takes_no_label_away(tmp_path: Path):
+    """A label holds, whatever is noted on its reply afterwards."""
+    path = tmp_path / "a.jsonl"
+    session, _ = open_at(path, 3)
+    behind, _ = open_at(path, 3)
+    session.label(4)
+    behind.note("late")
+    assert read_labels(path).frame["label"].to_list() == [4]
+    assert open_at(path, 3)[0].answered == 1
+
+
 def test_progress_tells_the_time_left_and_breaks(tmp_path: Path):
     """After three cards the median time counts; every 50 cards there is a hint."""
     session, clock = open_at(tmp_path / "a.jsonl", 60)
