@@ -1,39 +1,20 @@
 """Chat logs to requests and replies: nested messages, API answers, tool calls."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 import json
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
-from reply_resolution.errors import TableError
-from reply_resolution.jsonfiles import json_text
-from reply_resolution.tables import (
-    OnBadLine,
-    Records,
-    Table,
-    bad_message,
-    frame_sha256,
-    listed,
-    problem_frame,
-    read_records,
-    rename,
-)
-from reply_resolution.textfiles import Bad
+from reply_resolution.files import ROW, Bad, json_text
+from reply_resolution.tables import OnBadLine, Table, bad_records, listed
 
 #: Whose message it is, by the role's name in lower case. Other names need a map.
 ROLES: dict[str, str] = {
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "gpt": "assistant",
-    "model": "assistant",
-    "system": "other",
-    "developer": "other",
-    "tool": "other",
-    "function": "other",
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model"), "assistant"),
+    **dict.fromkeys(("system", "developer", "tool", "function"), "other"),
 }
 _THREADS = ("messages", "conversations", "thread", "turns")
 _ANSWERS = ("response", "completion", "output")
@@ -42,15 +23,8 @@ _ANSWERS = ("response", "completion", "output")
 CONVERSATION = pl.List(pl.Struct({"role": pl.String, "content": pl.String}))
 
 
-@dataclass(frozen=True, slots=True)
-class Exchange:
-    """What a chat holds for the judge.
-
-    Attributes:
-        request: The user's last words; None where there are none.
-        reply: What the assistant answered them; None where it did not.
-        conversation: The turns before, oldest first, `{"role", "content"}`.
-    """
+class Exchange(NamedTuple):
+    """The user's last words, the answer to them, and the turns before, oldest first."""
 
     request: str | None
     reply: str | None
@@ -61,42 +35,100 @@ class ChatError(ValueError):
     """A record is not a chat that can be read; the message is the reason."""
 
 
-def is_chat(record: Mapping[str, Any]) -> bool:
-    """Whether a JSON object has a thread or an API's answer for request or reply."""
-    return ("reply" not in record or "request" not in record) and (
-        any(isinstance(record.get(key), list) for key in _THREADS)
-        or any(isinstance(record.get(key), dict) for key in _ANSWERS)
-    )
+def read_chats(
+    table: Table, *, roles: Mapping[str, str], on_bad_line: OnBadLine
+) -> Table:
+    """The table with `request`, `reply` and `conversation` in place of its threads.
 
-
-def unfold(record: Mapping[str, Any], roles: Mapping[str, str]) -> dict[str, Any]:
-    """The record with `request`, `reply` and `conversation` in place of its thread.
+    A thread is a list of messages in `messages` (or `conversations`, `thread`,
+    `turns`), an API's answer an object in `response` (or `completion`, `output`).
+    Records that have a request and a reply are left as they are.
 
     Args:
-        record: A JSON object with `messages` (or `conversations`, `thread`, `turns`)
-            or with an API's `response`.
+        table: As read, with `ROW`.
         roles: Role name -> "user", "assistant" or "other", beside the usual ones.
+        on_bad_line: A chat that cannot be read stops ("stop") or is left out ("skip").
 
     Raises:
-        ChatError: A message without a role, or a role whose meaning is not known.
+        TableError: A chat cannot be read; the message names its row.
     """
-    out = dict(record)
-    for key in _ANSWERS:
-        if "reply" not in out and isinstance(out.get(key), dict):
-            out["reply"] = _api_answer(out.pop(key))
-    for key in _THREADS:
-        if isinstance(out.get(key), list):
-            exchange = read_thread(out.pop(key), roles)
-            out.setdefault("request", exchange.request)
-            out.setdefault("reply", exchange.reply)
-            if exchange.conversation:
-                out.setdefault("conversation", exchange.conversation)
-            break
-    out.setdefault("reply", None)
-    return out
+    frame = table.frame
+    request, reply, talks = (
+        _cells(frame, name) for name in ("request", "reply", "conversation")
+    )
+    chats = {name: _cells(frame, name) for name in (*_THREADS, *_ANSWERS)}
+    chats = {
+        name: cells
+        for name, cells in chats.items()
+        if any(isinstance(cell, list | dict) for cell in cells)
+    }
+    known = ROLES | {name.strip().lower(): whose for name, whose in roles.items()}
+    bad: dict[int, str] = {}
+    read = 0
+    for i in range(frame.height if chats else 0):
+        if request[i] is not None and reply[i] is not None:
+            continue
+        try:
+            found = _exchange({name: cells[i] for name, cells in chats.items()}, known)
+        except ChatError as error:
+            bad[i] = str(error)
+            continue
+        if found is not None:
+            read += 1
+            request[i] = found.request if request[i] is None else request[i]
+            reply[i] = found.reply if reply[i] is None else reply[i]
+            talks[i] = talks[i] or found.conversation or None
+    if read or bad:
+        frame = frame.drop(chats).with_columns(
+            pl.Series("request", request, dtype=pl.String, strict=False),
+            pl.Series("reply", reply, dtype=pl.String, strict=False),
+        )
+        table = table.add(
+            notes=[f"Read from chats: request and reply of {read} record(s)."]
+        )
+    if any(talk is not None for talk in talks):
+        frame = frame.with_columns(_conversations(talks))
+    if bad:
+        lost = frame[list(bad)].with_columns(pl.Series("reason", list(bad.values())))
+        if on_bad_line == "stop" or lost.height == frame.height:
+            unit = "line" if table.source.endswith("l") else "row"  # .jsonl
+            named = lost.select(ROW, "reason").rows()
+            raise bad_records(table, [Bad(n, f"{unit} {n}", r, "") for n, r in named])
+        table = table.add(
+            notes=[f"Left out, because a chat could not be read: {len(bad)}."],
+            problems=lost.select(
+                c for c in (ROW, "request_id", "reason") if c in lost.columns
+            ),
+        )
+        frame = frame.filter(~pl.col(ROW).is_in(lost[ROW].implode()))
+    return table.add(frame=frame)
 
 
-def read_thread(messages: Sequence[object], roles: Mapping[str, str]) -> Exchange:
+def _cells(frame: pl.DataFrame, name: str) -> list[Any]:
+    """A column's cells, JSON in them as what it says; null where there is no column."""
+    if name not in frame.columns:
+        return [None] * frame.height
+    cells: list[Any] = frame[name].to_list()
+    for i, cell in enumerate(cells):
+        if isinstance(cell, str) and cell[:1] in ("[", "{"):
+            with suppress(ValueError, RecursionError):  # text that begins like JSON
+                cells[i] = json.loads(cell)
+    return cells
+
+
+def _exchange(record: Mapping[str, Any], known: Mapping[str, str]) -> Exchange | None:
+    """What a record's threads and answers say; None where it has neither."""
+    answers = [record[k] for k in _ANSWERS if record.get(k) is not None]
+    thread = next(
+        (record[k] for k in _THREADS if isinstance(record.get(k), list)), None
+    )
+    if thread is None and not answers:
+        return None
+    found = Exchange(None, None, []) if thread is None else read_thread(thread, known)
+    return found._replace(reply=_api_answer(answers[0])) if answers else found
+
+
+def read_thread(messages: Sequence[object], known: Mapping[str, str]) -> Exchange:
     """Split a thread at the user's last turn.
 
     The reply is what the assistant wrote after it (several messages in a row are
@@ -104,65 +136,24 @@ def read_thread(messages: Sequence[object], roles: Mapping[str, str]) -> Exchang
     Messages of the system and of tools are never the reply. A thread that ends on
     the user has no reply.
     """
-    known = {**ROLES, **{k.strip().lower(): v for k, v in roles.items()}}
-    turns: list[dict[str, str]] = []
-    announced: list[bool] = []
-    for message in messages:
-        role, text, calls = _message(message, known)
-        if role == "other" or text is None:
-            continue
-        turns.append({"role": role, "content": text})
-        announced.append(calls)
+    read = [_message(message, known) for message in messages]
+    spoken = [
+        (role, text, calls)
+        for role, text, calls in read
+        if role != "other" and text is not None
+    ]
+    turns = [{"role": role, "content": text} for role, text, _ in spoken]
     users = [i for i, turn in enumerate(turns) if turn["role"] == "user"]
-    if not users:
-        texts = [t["content"] for t in turns]
-        return Exchange(None, "\n\n".join(texts) or None, [])
-    end = users[-1] + 1
-    start = users[-1]
+    end = users[-1] + 1 if users else 0
+    start = max(end - 1, 0)
     while start > 0 and turns[start - 1]["role"] == "user":
         start -= 1
-    request = "\n\n".join(turn["content"] for turn in turns[start:end])
-    answers = list(zip(turns[end:], announced[end:], strict=True))
-    final = [turn for turn, calls in answers if not calls] or [t for t, _ in answers]
-    reply = "\n\n".join(turn["content"] for turn in final) or None
-    return Exchange(request, reply, turns[:start])
-
-
-def conversation_column(values: Sequence[object]) -> pl.Series:
-    """A column of earlier turns in one type; unreadable values stay as text.
-
-    Args:
-        values: Lists of `{"role", "content"}` (content: text, parts or null), or
-            None.
-    """
-    turns: list[list[dict[str, str]] | None] = []
-    for value in values:
-        if value is None or value == "":
-            turns.append(None)
-            continue
-        if not isinstance(value, list):
-            return _as_text(values)
-        thread = []
-        for message in value:
-            if not isinstance(message, dict):
-                return _as_text(values)
-            role = message.get("role", message.get("from"))
-            content = message.get("content", message.get("value"))
-            thread.append(
-                {
-                    "role": "" if role is None else str(role),
-                    "content": _content(content) or "",
-                }
-            )
-        turns.append(thread)
-    return pl.Series("conversation", turns, dtype=CONVERSATION)
-
-
-def _as_text(values: Sequence[object]) -> pl.Series:
-    return pl.Series(
-        "conversation",
-        [v if v is None or isinstance(v, str) else json_text(v) for v in values],
-        dtype=pl.String,
+    answers = spoken[end:]
+    final = [text for _, text, calls in answers if not calls]
+    return Exchange(
+        "\n\n".join(turn["content"] for turn in turns[start:end]) or None,
+        "\n\n".join(final or [text for _, text, _ in answers]) or None,
+        turns[:start],
     )
 
 
@@ -170,10 +161,7 @@ def _message(message: object, known: Mapping[str, str]) -> tuple[str, str | None
     """Whose message it is, its text (None if it has none), whether it calls tools."""
     if not isinstance(message, dict):
         raise ChatError(f"a message is not an object but {json_text(message)[:40]}")
-    name = next(
-        (message[k] for k in ("role", "from", "author", "speaker") if k in message),
-        None,
-    )
+    name = _first(message, "role", "from", "author", "speaker")
     if isinstance(name, dict):  # {"author": {"role": ...}}
         name = name.get("role")
     if not isinstance(name, str):
@@ -184,164 +172,72 @@ def _message(message: object, known: Mapping[str, str]) -> tuple[str, str | None
             f"the role {name!r} is not known (known: {listed(ROLES)}); say whose it is "
             f'by roles={{"{name}": "user"}}, "assistant" or "other"'
         )
-    content = next(
-        (message[k] for k in ("content", "value", "text") if k in message), None
-    )
-    return role, _content(content), bool(message.get("tool_calls"))
+    content = _content(_first(message, "content", "value", "text"))
+    return role, content, bool(message.get("tool_calls"))
 
 
 def _first(message: Mapping[str, Any], *keys: str) -> Any:  # noqa: ANN401
-    return next((message[key] for key in keys if key in message), None)
+    return next((message[k] for k in keys if message.get(k) is not None), None)
 
 
 def _content(content: object) -> str | None:
     """The text of a message: a string, the text parts of a list, or None."""
-    if isinstance(content, str):
+    if content is None or isinstance(content, str):
         return content or None
     if isinstance(content, dict):  # {"parts": [...]}, {"text": ...}
-        inner = content.get("text", content.get("parts", content.get("value")))
+        inner = _first(content, "text", "parts", "value")
         return None if isinstance(inner, dict) else _content(inner)
     if isinstance(content, list):
+        kinds = (None, "text", "output_text", "input_text")
         parts = [
-            part if isinstance(part, str) else _content(part)
+            _content(part)
             for part in content
             if isinstance(part, str)
-            or (
-                isinstance(part, dict)
-                and part.get("type", "text") in ("text", "output_text", "input_text")
-            )
+            or (isinstance(part, dict) and part.get("type") in kinds)
         ]
-        return "".join(p for p in parts if p) or None
-    if content is None:
-        return None
+        return "".join(part for part in parts if part) or None
     raise ChatError(f"a message's content is neither text nor parts: {content!r:.40}")
 
 
-def _api_answer(answer: Mapping[str, Any]) -> str | None:
+def _api_answer(answer: object) -> str | None:
     """The text in an answer as an API returned it (chat, responses, messages)."""
+    if not isinstance(answer, dict):
+        return _content(answer)
     choices = answer.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        choice = choices[0]
-        message = choice.get("message")
-        return _content(
-            message.get("content") if isinstance(message, dict) else choice.get("text")
-        )
-    output = answer.get("output")
-    if isinstance(output, list):
+        answer = choices[0]
+    if isinstance(answer.get("output"), list):
         parts = [
             _content(item.get("content"))
-            for item in output
+            for item in answer["output"]
             if isinstance(item, dict) and item.get("type", "message") == "message"
         ]
-        return "".join(p for p in parts if p) or None
-    if "content" in answer:
-        return _content(answer["content"])
+        return "".join(part for part in parts if part) or None
     if isinstance(answer.get("message"), dict):
         return _content(answer["message"].get("content"))
+    if "content" in answer or "text" in answer:
+        return _content(_first(answer, "content", "text"))
     raise ChatError(
         f"the answer holds no text that can be found (its fields: {listed(answer)})"
     )
 
 
-def load_replies(
-    source: str | Path | pl.DataFrame,
-    columns: Mapping[str, str],
-    roles: Mapping[str, str],
-    on_bad_line: OnBadLine,
-) -> tuple[Table, list[int], bool]:
-    """The table, each row's number in the source, and whether its cells are text."""
-    if isinstance(source, pl.DataFrame):
-        records: Table | Records = Table(
-            source, problem_frame(), (), "frame", frame_sha256(source)
-        )
-    else:
-        records = read_records(source, on_bad_line=on_bad_line)
-    untyped = False
-    if isinstance(records, Table):
-        threads = [
-            name
-            for name, kind in records.frame.schema.items()
-            if isinstance(kind, pl.List | pl.Struct)
+def _conversations(values: Sequence[Any]) -> pl.Series:
+    """A column of earlier turns in one type; unreadable values stay as text."""
+    try:
+        turns = [
+            [
+                {
+                    "role": str(_first(message, "role", "from") or ""),
+                    "content": _content(_first(message, "content", "value")) or "",
+                }
+                for message in value
+            ]
+            if value
+            else None
+            for value in values
         ]
-        untyped = not isinstance(source, pl.DataFrame) and all(
-            kind == pl.String for kind in records.frame.dtypes
-        )
-        if not threads:
-            table = _parse_conversation(rename(records, columns))
-            return table, list(range(1, table.frame.height + 1)), untyped
-        records = Records(
-            records.frame.to_dicts(),
-            list(range(1, records.frame.height + 1)),
-            [],
-            records.notes,
-            records.source,
-            records.sha256,
-        )
-    return (*_from_records(records, columns, roles, on_bad_line), untyped)
-
-
-def _from_records(
-    records: Records,
-    columns: Mapping[str, str],
-    roles: Mapping[str, str],
-    on_bad_line: OnBadLine,
-) -> tuple[Table, list[int]]:
-    theirs = {v: k for k, v in columns.items()}
-    rows: list[dict[str, Any]] = []
-    lines: list[int] = []
-    bad: list[Bad] = []
-    chats = 0
-    for line, record in zip(records.lines, records.rows, strict=True):
-        named = {theirs.get(key, key): value for key, value in record.items()}
-        try:
-            if is_chat(named):
-                chats += 1
-                named = unfold(named, roles)
-        except ChatError as error:
-            known = named.get("request_id")
-            bad.append(
-                Bad(
-                    line,
-                    str(error),
-                    json_text(record),
-                    unit="line",
-                    request_id=None if known is None else str(known),
-                )
-            )
-            continue
-        rows.append(named)
-        lines.append(line)
-    if bad and (on_bad_line == "stop" or not rows):
-        raise TableError(bad_message(bad, records.source))
-    talks = [row.pop("conversation", None) for row in rows]
-    notes = [*records.notes]
-    if chats:
-        notes.append(f"Read from chats: request and reply of {chats} record(s).")
-    if bad:
-        notes.append(f"Left out, because a chat could not be read: {len(bad)}.")
-    table = Records(rows, lines, [*records.bad, *bad], tuple(notes), *_origin(records))
-    out = table.table()
-    missing = [t for t in columns.values() if not any(t in r for r in records.rows)]
-    if missing:
-        out = rename(out, {k: v for k, v in columns.items() if v in missing})
-    if any(talk is not None for talk in talks):
-        out = out.add(frame=out.frame.with_columns(conversation_column(talks)))
-    return out, lines
-
-
-def _origin(records: Records) -> tuple[str, str]:
-    return records.source, records.sha256
-
-
-def _parse_conversation(table: Table) -> Table:
-    """A `conversation` column of JSON text as turns; other text stays text."""
-    frame = table.frame
-    if frame.schema.get("conversation") != pl.String:
-        return table
-    values: list[Any] = []
-    for text in frame["conversation"]:
-        try:
-            values.append(json.loads(text) if text else None)
-        except ValueError:
-            return table
-    return table.add(frame=frame.with_columns(conversation_column(values)))
+        return pl.Series("conversation", turns, dtype=CONVERSATION)
+    except (AttributeError, TypeError):  # not lists of objects
+        texts = [v if v is None or isinstance(v, str) else json_text(v) for v in values]
+        return pl.Series("conversation", texts, dtype=pl.String)

@@ -39,7 +39,7 @@ def _print(result: Mapping[str, Any], as_json: bool, show: Callable[..., str]) -
 
 
 def _table(path: str) -> "pl.DataFrame":
-    from reply_resolution.replies import read_table
+    from reply_resolution.tables import read_table
 
     table = read_table(path)
     for note in table.notes:

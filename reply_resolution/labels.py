@@ -4,17 +4,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 import hashlib
 from pathlib import Path
+import re
 from typing import Literal
 
 import polars as pl
 
-from reply_resolution.duplicates import drop_duplicates
 from reply_resolution.errors import LabelError, TableError
+from reply_resolution.files import ROW
 from reply_resolution.label_files import LABEL_SCHEMA, labels_of_events, read_events
-from reply_resolution.label_words import odd_spellings, read_words
-from reply_resolution.scores import parse_scores
-from reply_resolution.tables import Table, find_column, listed, read_table, rename
-from reply_resolution.textfiles import near_equal
+from reply_resolution.scores import NOT_A_SCORE, WHY, explain_score, read_scores
+from reply_resolution.tables import (
+    Table,
+    drop_duplicates,
+    find_column,
+    listed,
+    matching_key,
+    read_numbered,
+    recognise,
+    with_schema,
+)
 
 _PREFIX = "label_"
 
@@ -52,41 +60,25 @@ def read_labels(
             reply that are not marked as repeats; with the rows.
         TableError: The table has no ids or no labels.
     """
-    table = _session(source) or read_table(source, columns=columns)
-    table = _named(table)
-    long = annotators is None and "label" in table.frame.columns
-    table = _long(table) if long else _wide(table, annotators)
-    table = _labels(table, scale, label_map or {}, on_bad_label)
-    frame = table.frame
-    frame = frame.with_columns(
-        *(
-            pl.lit(None, dtype=kind).alias(c)
-            for c, kind in LABEL_SCHEMA.items()
-            if c not in frame.columns
-        )
+    table = _session(source) or read_numbered(source, columns=columns)
+    table = recognise(table, LABEL_SCHEMA, required=["request_id"])
+    if annotators is None and "label" in table.columns:
+        table = _long(table)
+    else:
+        table = _wide(table, annotators)
+    words = _words(label_map or {}, scale)
+    given = table.frame["label"]
+    table = read_scores(table, "label", what="Labels", scale=scale, words=words)
+    if on_bad_label == "stop":
+        _refuse_unread(table, given, scale)
+    table = with_schema(table, LABEL_SCHEMA)
+    frame = table.frame.with_columns(
+        pl.col("repeat").fill_null(0), pl.col("weight").fill_null(1.0)
     )
-    for name in ("repeat", "weight"):
-        try:
-            number = pl.col(name).cast(pl.Float64).cast(LABEL_SCHEMA[name])
-            if frame.schema[name] == pl.String:
-                cell = pl.col(name).str.strip_chars()
-                number = pl.when(cell != "").then(cell).cast(LABEL_SCHEMA[name])
-            frame = frame.with_columns(number.alias(name))
-        except pl.exceptions.PolarsError as error:
-            raise TableError(
-                f"{table.source}: column {name!r} must hold numbers: {error}."
-            ) from error
-    frame = frame.with_columns(
-        pl.col("repeat").fill_null(0),
-        pl.col("weight").fill_null(1.0),
-        *(
-            pl.when(pl.col(c).cast(pl.String) != "").then(pl.col(c).cast(pl.String))
-            for c in ("arm", "metric_version")
-        ),
-    ).select("__row__", *LABEL_SCHEMA)
+    table = table.add(frame=frame.select(*LABEL_SCHEMA, ROW))
     key = ["request_id", "arm", "annotator", "repeat"]
     try:
-        table = drop_duplicates(table.add(frame=frame), key, what="labels")
+        table = drop_duplicates(table, key, what="labels")
     except TableError as error:
         raise LabelError(
             f"{error} A second label by the same person must have a `repeat` of 1 or "
@@ -94,7 +86,7 @@ def read_labels(
         ) from error
     nothing = int(table.frame["label"].null_count())
     notes = [f"Labels without a number (missing or cannot judge): {nothing}."]
-    return table.add(frame=table.frame.drop("__row__"), notes=notes if nothing else [])
+    return table.add(frame=table.frame.drop(ROW), notes=notes if nothing else [])
 
 
 def join_labels(
@@ -114,30 +106,19 @@ def join_labels(
         notes that count the labels whose reply is not in the table.
 
     Raises:
-        LabelError: The labels have no arm where a request has several.
+        TableError: The labels have no arm where a request has several.
     """
-    first = (
-        labels.filter(pl.col("repeat") == 0) if "repeat" in labels.columns else labels
-    )
-    armed = [
-        "arm" in f.columns and f["arm"].null_count() < f.height
-        for f in (replies, first)
-    ]
-    key = ["request_id", "arm"] if all(armed) else ["request_id"]
-    if armed[0] and not armed[1] and replies["request_id"].is_duplicated().any():
-        raise LabelError(
-            "the replies have one request_id in several arms, and the labels have no "
-            "arm: which is whose cannot be told. Give the labels their arm."
-        )
-    wide = first.with_columns((_PREFIX + pl.col("annotator")).alias("annotator")).pivot(
+    if "repeat" in labels.columns:
+        labels = labels.filter(pl.col("repeat") == 0)
+    key = matching_key(replies, labels, what="labels")
+    wide = labels.with_columns(annotator=_PREFIX + pl.col("annotator")).pivot(
         "annotator", index=key, values="label", aggregate_function="first"
     )
     own = [c for c in wide.columns if c not in key]
-    kept = replies.drop([c for c in own if c in replies.columns])
-    joined = kept.join(
+    joined = replies.drop(own, strict=False).join(
         wide, on=key, how="left", nulls_equal=True, maintain_order="left"
     )
-    lost = first.join(replies, on=key, how="anti", nulls_equal=True)
+    lost = labels.join(replies, on=key, how="anti", nulls_equal=True)
     if lost.is_empty():
         return joined, ()
     ids = lost["request_id"].unique(maintain_order=True)
@@ -184,81 +165,44 @@ def _session(source: str | Path | pl.DataFrame) -> Table | None:
     if not data.startswith(b'{"event": '):
         return None
     events, cut = read_events(source)
+    table = read_numbered(labels_of_events(events))
     notes = [f"Ignored as cut short: {cut} line(s)."] if cut else []
-    table = read_table(labels_of_events(events))
-    return replace(
-        table,
-        source=Path(source).name,
-        sha256=hashlib.sha256(data).hexdigest(),
-        notes=tuple(notes),
-    )
-
-
-def _named(table: Table) -> Table:
-    for ours in LABEL_SCHEMA:
-        found = find_column(table.frame.columns, ours)
-        if found not in (None, ours):
-            table = rename(table, {ours: str(found)})
-    names = table.frame.columns
-    if "request_id" not in names:
-        raise TableError(
-            f"{table.source}: no column 'request_id'. The columns are {listed(names)}. "
-            'Say which is meant: columns={"request_id": "its name in the table"}.'
-        )
-    frame = table.frame.with_row_index("__row__", 1).with_columns(
-        pl.col("request_id").cast(pl.String), pl.col("__row__").cast(pl.Int64)
-    )
-    if "arm" in names:
-        frame = frame.with_columns(pl.col("arm").cast(pl.String))
-    return table.add(frame=frame)
+    digest = hashlib.sha256(data).hexdigest()
+    return replace(table.add(notes=notes), source=Path(source).name, sha256=digest)
 
 
 def _long(table: Table) -> Table:
-    frame = table.frame
-    if "annotator" in frame.columns:
-        frame = frame.with_columns(
-            pl.col("annotator").cast(pl.String).fill_null("").str.strip_chars()
+    if "annotator" not in table.columns:
+        return table.add(
+            frame=table.frame.with_columns(annotator=pl.lit("label")),
+            notes=["There is no annotator column: all labels count as one person's."],
         )
-        unnamed = frame.filter(pl.col("annotator") == "")
-        if not unnamed.is_empty():
-            raise LabelError(
-                f"{table.source}: {unnamed.height} label(s) without an annotator, "
-                f"first in row {unnamed['__row__'][0]}. Name who gave them."
-            )
-        names = frame["annotator"].unique(maintain_order=True).to_list()
-        return table.add(frame=frame, notes=_alike(names))
-    frame = frame.with_columns(pl.lit("label").alias("annotator"))
-    return table.add(
-        frame=frame,
-        notes=["There is no annotator column: all labels count as one person's."],
-    )
-
-
-def _alike(names: Sequence[str]) -> list[str]:
-    return [
-        f"Look: annotators with nearly the same name ({listed(group)}) are kept apart."
-        for group in near_equal(names).values()
-    ]
+    name = pl.col("annotator").cast(pl.String).fill_null("").str.strip_chars()
+    frame = table.frame.with_columns(name)
+    unnamed = frame.filter(pl.col("annotator") == "")
+    if not unnamed.is_empty():
+        raise LabelError(
+            f"{table.source}: {unnamed.height} label(s) without an annotator, first in "
+            f"row {unnamed[ROW][0]}. Name who gave them."
+        )
+    people = frame["annotator"].unique(maintain_order=True).to_list()
+    return table.add(frame=frame, notes=_alike(people))
 
 
 def _wide(table: Table, annotators: Sequence[str] | Mapping[str, str] | None) -> Table:
-    frame = table.frame
     if annotators is None:
-        chosen = {
-            c.strip()[len(_PREFIX) :]: c
-            for c in frame.columns
-            if c.strip().lower().startswith(_PREFIX)
-        }
+        named = [c for c in table.columns if c.strip().lower().startswith(_PREFIX)]
+        chosen = {c.strip()[len(_PREFIX) :]: c for c in named}
     elif isinstance(annotators, Mapping):
         chosen = dict(annotators)
     else:
         chosen = {c.strip().removeprefix(_PREFIX): c for c in annotators}
     for name, column in chosen.items():
-        found = find_column(frame.columns, column)
+        found = find_column(table.columns, column)
         if found is None:
             raise TableError(
                 f"{table.source}: no column {column!r} of labels. The columns are "
-                f"{listed(c for c in frame.columns if c != '__row__')}."
+                f"{listed(table.columns)}."
             )
         chosen[name] = found
     if not chosen:
@@ -266,81 +210,69 @@ def _wide(table: Table, annotators: Sequence[str] | Mapping[str, str] | None) ->
             f"{table.source}: no labels found. Give columns request_id, annotator and "
             "label, or one column label_<annotator> per person, or name the columns: "
             'annotators=["Rater 1", "Rater 2"]. The columns are '
-            f"{listed(c for c in frame.columns if c != '__row__')}."
+            f"{listed(table.columns)}."
         )
-    base = [
-        c for c in ("__row__", *LABEL_SCHEMA) if c in frame.columns and c != "label"
-    ]
-    base = [c for c in base if c not in chosen.values() and c != "annotator"]
-    kinds = {frame.schema[c] for c in chosen.values()}
+    used = {"annotator", "label", *chosen.values()}
+    base = [c for c in (ROW, *LABEL_SCHEMA) if c in table.frame.columns]
+    base = [c for c in base if c not in used]
+    mixed = len({table.frame.schema[c] for c in chosen.values()}) > 1
     parts = [
-        frame.select(
+        table.frame.select(
             *base,
-            pl.lit(name).alias("annotator"),
-            (
-                pl.col(column) if len(kinds) == 1 else pl.col(column).cast(pl.String)
-            ).alias("label"),
+            annotator=pl.lit(name),
+            label=pl.col(column).cast(pl.String) if mixed else pl.col(column),
         )
         for name, column in chosen.items()
     ]
     return table.add(
-        frame=pl.concat(parts).sort("__row__", maintain_order=True),
+        frame=pl.concat(parts).sort(ROW, maintain_order=True),
         notes=_alike(list(chosen)),
     )
 
 
-def _labels(
-    table: Table,
-    scale: tuple[int, int],
-    label_map: Mapping[str, int | None],
-    on_bad_label: str,
-) -> Table:
-    frame = table.frame
-    given = frame["label"]
-    if given.dtype == pl.String:
-        labels, reasons = read_words(given, scale, label_map)
-    else:
-        labels, reasons = parse_scores(given, scale=scale)
-    out = frame.with_columns(labels.alias("label"), reasons.alias("__why__"))
-    shown = given.cast(pl.String, strict=False).alias("__given__")
-    wrong = out.with_columns(shown).filter(
-        pl.col("__why__").is_in(["not_a_score", "out_of_range"])
-    )
-    unread = wrong.filter(pl.col("__why__") == "not_a_score")
-    low, high = scale
-    if not unread.is_empty() and on_bad_label == "stop":
-        rows = unread.group_by("__given__", maintain_order=True).agg("__row__")
-        shown_rows = "; ".join(
-            f"{value!r} in row {listed(numbers, 5)}"
-            for value, numbers in rows.head(5).rows()
-        )
+def _alike(names: Sequence[str]) -> list[str]:
+    """Notes about names that differ only in case, blanks, dashes or underscores."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(re.sub(r"[\s_\-]+", "", name).casefold(), []).append(name)
+    return [
+        f"Look: annotators with nearly the same name ({listed(group)}) are kept apart."
+        for group in groups.values()
+        if len(group) > 1
+    ]
+
+
+def _words(
+    label_map: Mapping[str, int | None], scale: tuple[int, int]
+) -> dict[str, int | None]:
+    """The map with blanks and case taken from its words; one meaning for each."""
+    words: dict[str, int | None] = {}
+    for word, value in label_map.items():
+        key = word.strip().casefold()
+        if words.get(key, value) != value:
+            raise LabelError(
+                f"label_map gives {word!r} two meanings ({words[key]} and {value}): "
+                "blanks and case are not told apart. Keep one."
+            )
+        if value is not None and explain_score(value, scale=scale)[0] is None:
+            raise LabelError(
+                f"label_map maps {word!r} to {value!r}, which is not on the scale "
+                f"{scale[0]} to {scale[1]}."
+            )
+        words[key] = value
+    return words
+
+
+def _refuse_unread(table: Table, given: pl.Series, scale: tuple[int, int]) -> None:
+    """Stop at cells that are neither a number nor a word of the map."""
+    cells = table.frame.select(ROW, WHY, given.cast(pl.String).alias("given"))
+    unread = cells.filter(pl.col(WHY) == NOT_A_SCORE)
+    if not unread.is_empty():
+        rows = unread.group_by("given", maintain_order=True).agg(ROW).head(5).rows()
+        shown = "; ".join(f"{cell!r} in row {listed(n, 5)}" for cell, n in rows)
         raise LabelError(
             f"{table.source}: {unread.height} label(s) are neither a whole number "
-            f"{low} to {high} nor mapped: {shown_rows}. Say what they mean: "
-            f'label_map={{"Resolved": {high}}} (None: cannot judge), correct the '
+            f"{scale[0]} to {scale[1]} nor mapped: {shown}. Say what they mean: "
+            f'label_map={{"Resolved": {scale[1]}}} (None: cannot judge), correct the '
             'table, or leave them out by on_bad_label="skip".'
         )
-    notes = []
-    if not wrong.is_empty():
-        counts = wrong.group_by("__given__", maintain_order=True).len().rows()
-        cells = ", ".join(f"{value!r} ({rows})" for value, rows in counts[:8])
-        notes.append(
-            f"Labels that are not on the scale {low} to {high}, not used: "
-            f"{wrong.height}: {cells}."
-        )
-    return table.add(
-        frame=out.drop("__why__"),
-        notes=[*notes, *odd_spellings(given, labels, label_map)],
-        problems=[
-            {
-                "row": row,
-                "request_id": rid,
-                "column": "label",
-                "value": value,
-                "reason": why,
-            }
-            for row, rid, value, why in wrong.select(
-                "__row__", "request_id", "__given__", "__why__"
-            ).rows()
-        ],
-    )

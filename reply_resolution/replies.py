@@ -11,58 +11,22 @@ import unicodedata
 
 import polars as pl
 
-from reply_resolution.chats import load_replies
-from reply_resolution.duplicates import ROW, drop_duplicates, near_ids
+from reply_resolution.chats import read_chats
 from reply_resolution.errors import TableError
-from reply_resolution.labels import join_labels, read_labels
-from reply_resolution.scores import (
-    MISSING_WORDS,
-    parse_numbers,
-    parse_score,
-    parse_scores,
-    spellings,
-)
+from reply_resolution.files import ROW
+from reply_resolution.scores import MISSING_WORDS
 from reply_resolution.tables import (
     OnBadLine,
     Table,
-    find_column,
+    drop_duplicates,
     listed,
-    read_table,
-    rename,
+    read_numbered,
+    recognise,
 )
-from reply_resolution.verdicts import (
-    STATUSES,
-    VERDICT_SCHEMA,
-    check_one_judge,
-    join_verdicts,
-    read_verdicts,
-)
-
-__all__ = [
-    "STATUSES",
-    "VERDICT_SCHEMA",
-    "Table",
-    "check_one_judge",
-    "empty_expr",
-    "is_empty_reply",
-    "join_labels",
-    "join_verdicts",
-    "length_expr",
-    "parse_numbers",
-    "parse_score",
-    "parse_scores",
-    "read_labels",
-    "read_replies",
-    "read_table",
-    "read_verdicts",
-    "spellings",
-    "text_length",
-]
 
 _TEXT = ("request_id", "request", "reply", "context", "arm", "user_id", "stratum")
-# Letters that show nothing: Hangul fillers, the blank Braille pattern.
-_INVISIBLE = "\u115f\u1160\u2800\u3164\uffa0"
-_BLANK = r"[\s\p{Z}\p{Cc}\p{Cf}" + _INVISIBLE + "]"
+# blanks, controls, zero width, Hangul fillers, the blank Braille pattern
+_BLANK = "[\\s\\p{Z}\\p{Cc}\\p{Cf}\u115f\u1160\u2800\u3164\uffa0]"
 #: Replies that look like a machine's word for "nothing"; kept as text, but flagged.
 PLACEHOLDERS = (MISSING_WORDS - {""}) | {
     *("[deleted]", "[removed]", "deleted", "undefined", "[object object]", "(empty)"),
@@ -70,38 +34,23 @@ PLACEHOLDERS = (MISSING_WORDS - {""}) | {
 }
 
 
-def text_length(text: str) -> int:
-    r"""The length of a text in characters (code points), CRLF counted as one.
-
-    >>> text_length("a\r\nb"), text_length("👍🏽")
-    (3, 2)
-    """
-    return len(text.replace("\r\n", "\n"))
-
-
 def length_expr(column: str) -> pl.Expr:
-    """`text_length` of a column, as an expression; null where the text is null."""
+    """The length of a text in characters (code points), CRLF counted as one.
+
+    Args:
+        column: A column of text; null where the text is null.
+    """
     return pl.col(column).str.replace_all("\r\n", "\n", literal=True).str.len_chars()
 
 
-def is_empty_reply(text: str | None) -> bool:
-    r"""Whether a reply shows nothing: null, blanks, zero-width and control characters.
+def empty_expr(column: str) -> pl.Expr:
+    """Whether a text shows nothing: null, blanks, zero-width and control characters.
 
     The words "null", "None" and "NaN" are text, not nothing.
 
-    >>> is_empty_reply(" \u200b"), is_empty_reply("null")
-    (True, False)
+    Args:
+        column: A column of text; the answer is never null.
     """
-    return text is None or all(
-        char.isspace()
-        or char in _INVISIBLE
-        or unicodedata.category(char) in ("Zs", "Zl", "Zp", "Cc", "Cf")
-        for char in text
-    )
-
-
-def empty_expr(column: str) -> pl.Expr:
-    """`is_empty_reply` of a column, as an expression; never null."""
     return pl.col(column).fill_null("").str.contains(f"^{_BLANK}*$")
 
 
@@ -142,99 +91,97 @@ def read_replies(
         TableError: A column is missing, a key has two different rows, an arm has two
             spellings (`need_arm`), or a record cannot be read.
     """
-    columns = dict(columns or {})
-    table, rows, untyped = load_replies(source, columns, roles or {}, on_bad_line)
-    wanted = [*required, *(["arm"] if need_arm and "arm" not in required else [])]
-    table = _recognise(table, wanted)
-    frame = table.frame.with_columns(pl.Series(ROW, rows, dtype=pl.Int64))
-    frame = frame.with_columns(
-        pl.col(c).cast(pl.String)
-        for c in _TEXT
-        if c in frame.columns and frame.schema[c] != pl.String
+    table = read_numbered(source, columns=columns, on_bad_line=on_bad_line)
+    table = read_chats(table, roles=roles or {}, on_bad_line=on_bad_line)
+    needed = dict.fromkeys([*required, *(["arm"] if need_arm else [])])
+    table = recognise(table, dict.fromkeys([*needed, *_TEXT]), required=[*needed])
+    table = table.add(
+        frame=table.frame.with_columns(
+            pl.col(c).cast(pl.String) for c in _TEXT if c in table.columns
+        )
     )
-    if untyped:
-        frame, notes = _numbers(frame)
-        table = table.add(notes=notes)
-    table = _check_ids(table.add(frame=frame), on_bad_line)
+    if Path(table.source).suffix.lower() in (".csv", ".tsv", ".tab", ".txt"):
+        table = _with_numbers(table)
+    table = _check_ids(table, on_bad_line)
     table = _check_arms(table, arms or {}, need_arm=need_arm)
-    key = [c for c in ("request_id", "arm") if c in table.frame.columns]
+    key = [c for c in ("request_id", "arm") if c in table.columns]
     table = drop_duplicates(table, key, what="replies")
-    table = table.add(notes=near_ids(table.frame))
+    table = table.add(notes=_near_ids(table.frame))
     table = _check_texts(table)
     return table.add(frame=table.frame.drop(ROW))
 
 
-def _recognise(table: Table, wanted: Sequence[str]) -> Table:
-    """Columns named loosely ("Request_ID ") take our name; a missing one is refused."""
-    names = table.frame.columns
-    missing = []
-    for ours in dict.fromkeys([*wanted, *_TEXT]):
-        found = find_column(names, ours)
-        if found is None:
-            if ours in wanted:
-                missing.append(ours)
-        elif found != ours:
-            table = rename(table, {ours: found}).add(
-                notes=[f"Column {found!r} is read as {ours!r}."]
+def _with_numbers(table: Table) -> Table:
+    """Columns of plain numbers as numbers; names, ids and texts stay text."""
+    for name, kind in table.frame.schema.items():
+        if kind != pl.String or name in (*_TEXT, "conversation") or name[-3:] == "_id":
+            continue
+        found, comma = _plain_numbers(table.frame[name])
+        if found is not None:
+            said = f"Column {name!r}: decimal commas read as decimal points."
+            table = table.add(
+                frame=table.frame.with_columns(found), notes=[said] if comma else []
             )
-    if missing:
-        raise TableError(
-            f"{table.source}: no column {listed(missing)}. The columns are "
-            f'{listed(names)}. Say which is meant: columns={{"{missing[0]}": '
-            '"its name in the table"}.'
-        )
     return table
 
 
-def _numbers(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Columns of plain numbers as numbers; names, ids and texts stay text."""
-    notes = []
-    for name, kind in frame.schema.items():
-        if kind != pl.String or name in _TEXT or name.endswith("_id"):
-            continue
-        found, comma = parse_numbers(frame[name])
-        if found is not None:
-            frame = frame.with_columns(found)
-            if comma:
-                notes.append(f"Column {name!r}: decimal commas read as decimal points.")
-    return frame, notes
+def _plain_numbers(cells: pl.Series) -> tuple[pl.Series | None, bool]:
+    """Text as numbers if every cell that says something is a plain one; commas or not.
+
+    Plain: "12", "-0.5", ".5", "1e-3", "12,50" (if all decimals are written so). Not
+    plain: "007" (an id), "1,000" (a thousand?), "12 EUR".
+    """
+    text = cells.str.strip_chars()
+    text = text.set(text.str.to_lowercase().is_in(sorted(MISSING_WORDS)), None)
+    said = text.drop_nulls()
+    comma = bool(said.str.contains(r"^[+-]?(0|[1-9]\d*),\d+$").any())
+    if comma:
+        point = said.str.contains(".", literal=True).any()
+        three = said.str.contains(r",\d{3}$").any()
+        sure = said.str.contains(r"^[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,}))$").any()
+        if point or (three and not sure):
+            return None, False
+        text = text.str.replace(",", ".", literal=True)
+        said = text.drop_nulls()
+    number = r"^[+-]?((0|[1-9]\d{0,17})(\.\d*)?|\.\d+)([eE][+-]?\d{1,3})?$"
+    if said.is_empty() or not said.str.contains(number).all():
+        return None, False
+    if said.str.contains(r"^[+-]?\d+$").all():
+        return text.cast(pl.Int64), False
+    found = text.cast(pl.Float64)
+    return (found, comma) if found.drop_nulls().is_finite().all() else (None, False)
 
 
 def _check_ids(table: Table, on_bad_line: OnBadLine) -> Table:
     blank = table.frame.filter(empty_expr("request_id"))
     if blank.is_empty():
         return table
-    rows = blank[ROW].to_list()
     if on_bad_line == "stop":
         raise TableError(
-            f"{table.source}: {len(rows)} row(s) without a request_id: row "
-            f"{listed(rows, 5)}. Give every reply an id, or leave such rows out by "
-            'on_bad_line="skip".'
+            f"{table.source}: {blank.height} row(s) without a request_id: row "
+            f"{listed(blank[ROW], 5)}. Give every reply an id, or leave such rows out "
+            'by on_bad_line="skip".'
         )
     return table.add(
         frame=table.frame.filter(~empty_expr("request_id")),
-        problems=[
-            {"row": r, "column": "request_id", "reason": "missing_id"} for r in rows
-        ],
-        notes=[f"Left out, because they have no request_id: {len(rows)} row(s)."],
+        problems=blank.select(
+            ROW, column=pl.lit("request_id"), reason=pl.lit("missing_id")
+        ),
+        notes=[f"Left out, because they have no request_id: {blank.height} row(s)."],
     )
 
 
 def _check_arms(table: Table, arms: Mapping[str, str], *, need_arm: bool) -> Table:
-    frame = table.frame
-    if "arm" not in frame.columns:
+    if "arm" not in table.columns:
         return table
-    if arms:
-        frame = frame.with_columns(pl.col("arm").replace(dict(arms)))
-    frame = frame.with_columns(
-        pl.when(empty_expr("arm")).then(None).otherwise(pl.col("arm")).alias("arm")
-    )
-    counts = frame.drop_nulls("arm").group_by("arm", maintain_order=True).len()
+    blank = pl.when(empty_expr("arm")).then(None).otherwise(pl.col("arm"))
+    frame = table.frame.with_columns(pl.col("arm").replace(dict(arms)))
+    table = table.add(frame=frame.with_columns(blank.alias("arm")))
     spelled: dict[str, list[str]] = {}
+    counts = table.frame.drop_nulls("arm").group_by("arm", maintain_order=True).len()
     for arm, rows in counts.rows():
         key = " ".join(unicodedata.normalize("NFC", arm).split()).casefold()
         spelled.setdefault(key, []).append(f"{arm!r} ({rows} rows)")
-    table = table.add(frame=frame)
     for variants in (v for v in spelled.values() if len(v) > 1):
         said = f"an arm is spelled in {len(variants)} ways: {', '.join(variants)}"
         if need_arm:
@@ -243,51 +190,68 @@ def _check_arms(table: Table, arms: Mapping[str, str], *, need_arm: bool) -> Tab
                 'arms={"spelling in the table": "the arm"}, or correct the table.'
             )
         table = table.add(notes=[f"Look: {said}. They are kept apart."])
-    unarmed = frame.filter(pl.col("arm").is_null())
-    if unarmed.is_empty():
-        return table
-    return table.add(
-        problems=[
-            {"row": row, "request_id": rid, "column": "arm", "reason": "missing_arm"}
-            for row, rid in unarmed.select(ROW, "request_id").rows()
-        ],
-        notes=[f"Without an arm: {unarmed.height} row(s)."],
+    return _flag(
+        table, pl.col("arm").is_null(), "arm", "missing_arm", "Rows without an arm"
     )
 
 
+def _near_ids(frame: pl.DataFrame) -> list[str]:
+    """A note about ids that differ only in blanks, case, accents' form or zeros."""
+    ids = frame.select(pl.col("request_id").unique(maintain_order=True))
+    plain = pl.col("request_id")
+    if ids.select((plain.str.len_bytes() != plain.str.len_chars()).any()).item():
+        plain = plain.str.normalize("NFC")  # slow, and only accents need it
+    plain = plain.str.strip_chars().str.to_lowercase()
+    near = (
+        ids.with_columns(plain.str.replace(r"^0*(\d+)(\.0+)?$", "$1").alias("near"))
+        .filter(pl.col("near").is_duplicated())
+        .group_by("near", maintain_order=True)
+        .agg("request_id")
+    )
+    if near.is_empty():
+        return []
+    shown = "; ".join(" and ".join(map(repr, g)) for g in near["request_id"].head(5))
+    return [
+        f"Look: {near.height} group(s) of ids are nearly the same ({shown}"
+        f"{'; …' if near.height > 5 else ''}). They are kept as different requests."
+    ]
+
+
 def _check_texts(table: Table) -> Table:
-    frame = table.frame
-    found = [c for c in ("request", "reply") if c in frame.columns]
-    frame = frame.with_columns(pl.col(found).fill_null(""))
-    table = table.add(frame=frame)
-    checks: list[tuple[str, str, pl.Expr, str]] = []
-    if "reply" in found:
-        words = pl.col("reply").str.strip_chars().str.to_lowercase()
-        checks = [
-            ("empty_reply", "reply", empty_expr("reply"), "Empty replies"),
-            (
-                "placeholder_reply",
-                "reply",
-                words.is_in(sorted(PLACEHOLDERS)),
-                'Replies that may stand for "nothing" ("null", "N/A", "-", …; kept as '
-                "text)",
-            ),
-        ]
-    if "request" in found:
-        checks.append(
-            ("empty_request", "request", empty_expr("request"), "Empty requests")
+    texts = [c for c in ("request", "reply") if c in table.columns]
+    table = table.add(frame=table.frame.with_columns(pl.col(texts).fill_null("")))
+    if "reply" in texts:
+        table = _flag(
+            table, empty_expr("reply"), "reply", "empty_reply", "Empty replies"
         )
-    for reason, column, test, words_ in checks:
-        rows = frame.filter(test)
-        if not rows.is_empty():
-            table = table.add(
-                problems=rows.select(
-                    pl.col(ROW).alias("row"),
-                    "request_id",
-                    pl.lit(column).alias("column"),
-                    pl.col(column).str.slice(0, 80).alias("value"),
-                    pl.lit(reason).alias("reason"),
-                ),
-                notes=[f"{words_}: {rows.height}."],
-            )
+        words = pl.col("reply").str.strip_chars().str.to_lowercase()
+        table = _flag(
+            table,
+            words.is_in(sorted(PLACEHOLDERS)),
+            "reply",
+            "placeholder_reply",
+            'Replies that may stand for "nothing" ("null", "-", …; kept as text)',
+        )
+    if "request" in texts:
+        table = _flag(
+            table, empty_expr("request"), "request", "empty_request", "Empty requests"
+        )
     return table
+
+
+def _flag(table: Table, test: pl.Expr, column: str, reason: str, words: str) -> Table:
+    """List the rows for which a test holds, and count them in a note."""
+    rows = table.frame.filter(test)
+    if rows.is_empty():
+        return table
+    cell = pl.col(column).str.slice(0, 80)
+    return table.add(
+        problems=rows.select(
+            ROW,
+            "request_id",
+            column=pl.lit(column),
+            value=cell,
+            reason=pl.lit(reason),
+        ),
+        notes=[f"{words}: {rows.height}."],
+    )

@@ -4,8 +4,9 @@ A score is read when its spelling leaves no doubt ("4", "4.0", "4/5", "[[4]]",
 "Rating: 3", "5 - resolved"); everything else is not a number here, and says why.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from decimal import Decimal
+import math
 import numbers
 import re
 import unicodedata
@@ -13,9 +14,13 @@ import unicodedata
 import polars as pl
 
 from reply_resolution.errors import ScoreError
+from reply_resolution.files import ROW
+from reply_resolution.tables import Table
 
 #: Why a cell is not a score, in the words of the machine-readable output.
 MISSING, NOT_A_SCORE, OUT_OF_RANGE = "missing", "not_a_score", "out_of_range"
+#: A helper column of `read_scores`: why a row has no score.
+WHY = "__why__"
 
 #: Cells that say "no value here" (compared in lower case, blanks stripped).
 MISSING_WORDS = frozenset(
@@ -40,25 +45,6 @@ _NAMED = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _WRAPPERS = (('"', '"'), ("'", "'"), ("“", "”"), ("[", "]"), ("**", "**"), ("`", "`"))
-_PLAIN = re.compile(r"[0-9]+")
-
-
-def parse_score(value: object, *, scale: tuple[int, int] = (1, 5)) -> int | None:
-    """One cell as a score, or None where it is not one beyond doubt.
-
-    Args:
-        value: What the cell holds: a number, text, None. A boolean is not a score.
-        scale: Lowest and highest score, whole numbers.
-
-    Returns:
-        The score, a whole number on the scale, or None.
-
-    >>> [parse_score(x) for x in ("4/5", "4.0", "[[4]]", "5 - resolved", " ４ ")]
-    [4, 4, 4, 5, 4]
-    >>> [parse_score(x) for x in ("4/10", "3 or 4", "-1", "2.5", "80%", True)]
-    [None, None, None, None, None, None]
-    """
-    return explain_score(value, scale=scale)[0]
 
 
 def explain_score(
@@ -67,40 +53,41 @@ def explain_score(
     """One cell as `(score, None)`, or as `(None, reason)` where it is no score.
 
     Args:
-        value: What the cell holds.
+        value: What the cell holds: a number, text, None. A boolean is not a score.
         scale: Lowest and highest score, whole numbers.
 
     Returns:
         The score and None, or None and one of "missing" (nothing there),
         "not_a_score" (no whole number beyond doubt), "out_of_range".
 
+    >>> [explain_score(x)[0] for x in ("4/5", "4.0", "[[4]]", "5 - resolved", " ４ ")]
+    [4, 4, 4, 5, 4]
     >>> explain_score("4/10"), explain_score(0), explain_score("n/a")
     ((None, 'not_a_score'), (None, 'out_of_range'), (None, 'missing'))
     """
     low, high = _check_scale(scale)
-    if value is None:
-        return None, MISSING
+    number: float | None = None
     if isinstance(value, str):
-        number, reason = _read_text(value, high)
-    elif isinstance(value, bool):
-        return None, NOT_A_SCORE
-    elif isinstance(value, numbers.Real | Decimal):
-        number, reason = float(value), None
-    else:
-        return None, NOT_A_SCORE
-    if number is None:
-        return None, reason
-    if number != number:
+        value = _bare(_simplify(value))
+        if value.lower() in MISSING_WORDS:
+            return None, MISSING
+        number = _stated(value, high)
+    elif not isinstance(value, bool) and isinstance(value, numbers.Real | Decimal):
+        number = float(value)
+    if value is None or (number is not None and math.isnan(number)):
         return None, MISSING
-    if number in (float("inf"), float("-inf")) or number != int(number):
+    if number is None or not number.is_integer():
         return None, NOT_A_SCORE
     return (int(number), None) if low <= number <= high else (None, OUT_OF_RANGE)
 
 
 def parse_scores(
-    values: pl.Series, *, scale: tuple[int, int] = (1, 5)
+    values: pl.Series,
+    *,
+    scale: tuple[int, int] = (1, 5),
+    words: Mapping[str, int | None] | None = None,
 ) -> tuple[pl.Series, pl.Series]:
-    """A column of cells as scores, each by the rules of `parse_score`.
+    """A column of cells as scores, each by the rules of `explain_score`.
 
     Numbers are read without a Python loop and text once per distinct spelling, so
     that millions of rows cost well under a second.
@@ -108,6 +95,7 @@ def parse_scores(
     Args:
         values: A column of any type.
         scale: Lowest and highest score, whole numbers from -128 to 127.
+        words: Word in lower case, blanks stripped -> score (None: missing).
 
     Returns:
         The scores (Int8, null where the cell is not one), and why not (String:
@@ -118,30 +106,34 @@ def parse_scores(
     ([4, None, None, None], [None, 'not_a_score', 'out_of_range', 'missing'])
     """
     low, high = _check_scale(scale)
-    kind = values.dtype
-    name = values.name
-    if kind == pl.Null:
-        return (
-            pl.Series(name, [None] * len(values), dtype=pl.Int8),
-            pl.Series("reason", [MISSING] * len(values), dtype=pl.String),
-        )
+    name, kind = values.name, values.dtype
     if kind in (pl.String, pl.Categorical, pl.Enum, pl.Object):
-        return _parse_spellings(values, (low, high))
-    if not kind.is_numeric():
-        value, missing = pl.lit(None, dtype=pl.Int8), pl.col("v").is_null()
-        whole = on_scale = pl.lit(value=False)
-    else:
-        v = pl.col("v")
-        missing = v.is_null()
-        whole = pl.lit(value=True)
-        if not kind.is_integer():
-            v = v.cast(pl.Float64)
-            missing = v.is_null() | v.is_nan()
-            whole = v.is_finite() & (v == v.floor())
-        on_scale = v.is_between(low, high)
-        value = v.cast(pl.Int8, strict=False)
-    read = pl.DataFrame({"v": values}).select(
-        pl.when(~missing & whole & on_scale).then(value).cast(pl.Int8).alias(name),
+        cells = values if kind == pl.Object else values.cast(pl.String)
+        each = list(cells) if kind == pl.Object else cells.unique()
+        words = words or {}
+        read = [
+            (words[key], MISSING if words[key] is None else None)
+            if isinstance(cell, str) and (key := cell.strip().casefold()) in words
+            else explain_score(cell, scale=scale)
+            for cell in each
+        ]
+        scores = pl.Series(name, [r[0] for r in read], dtype=pl.Int8)
+        reasons = pl.Series("reason", [r[1] for r in read], dtype=pl.String)
+        if kind == pl.Object:  # mixed Python objects: types matter, cell by cell
+            return scores, reasons
+        return (
+            cells.replace_strict(each, scores, return_dtype=pl.Int8),
+            cells.replace_strict(each, reasons, return_dtype=pl.String).alias("reason"),
+        )
+    missing, whole, v = pl.col("v").is_null(), pl.lit(value=False), pl.lit(0.0)
+    if kind.is_numeric():
+        v = pl.col("v").cast(pl.Float64)
+        missing, whole = missing | v.is_nan(), v.is_finite() & (v == v.floor())
+    on_scale = v.is_between(low, high)
+    found = pl.DataFrame({"v": values}).select(
+        pl.when(~missing & whole & on_scale)
+        .then(v.cast(pl.Int8, strict=False))
+        .alias(name),
         pl.when(missing)
         .then(pl.lit(MISSING))
         .when(~whole)
@@ -151,34 +143,65 @@ def parse_scores(
         .cast(pl.String)
         .alias("reason"),
     )
-    return read.get_column(name), read.get_column("reason")
+    return found.get_column(name), found.get_column("reason")
 
 
-def spellings(values: pl.Series, *, scale: tuple[int, int] = (1, 5)) -> pl.DataFrame:
-    """Every spelling in a column that is not a plain digit on the scale, counted.
+def read_scores(
+    table: Table,
+    column: str,
+    *,
+    what: str,
+    scale: tuple[int, int],
+    words: Mapping[str, int | None] | None = None,
+) -> Table:
+    """The table with a column of scores read, and why not in the column `WHY`.
 
-    Args:
-        values: The column as it stands in the table.
-        scale: Lowest and highest score.
-
-    Returns:
-        One row per spelling: `value` (text), `score` (what it was read as, null if
-        not read), `reason` (why not; null if read), `rows` (how many), most first.
+    Every spelling other than a plain digit (or one of the words) is counted in the
+    notes; every cell that was not read is listed in the problems.
     """
-    text = values.cast(pl.String) if values.dtype != pl.Object else _as_text(values)
-    scores, reasons = parse_scores(values, scale=scale)
-    return (
-        pl.DataFrame(
-            {"value": text, "score": scores, "reason": reasons},
-        )
-        .filter(pl.col("reason").is_not_null() | ~pl.col("value").str.contains(r"^\d$"))
-        .group_by("value", "score", "reason", maintain_order=True)
-        .agg(pl.len().alias("rows"))
-        .sort("rows", descending=True, maintain_order=True)
+    given = table.frame[column]
+    scores, reasons = parse_scores(given, scale=scale, words=words)
+    frame = table.frame.with_columns(scores.alias(column), reasons.alias(WHY))
+    text = (
+        [None if v is None else str(v) for v in given]
+        if given.dtype == pl.Object
+        else given.cast(pl.String, strict=False)
     )
+    look = frame.select(
+        ROW,
+        "request_id",
+        pl.lit(column).alias("column"),
+        pl.Series("value", text, dtype=pl.String),
+        pl.col(column).alias("score"),
+        pl.col(WHY).alias("reason"),
+    )
+    wrong = look.filter(pl.col("reason").is_in([NOT_A_SCORE, OUT_OF_RANGE]))
+    notes = []
+    if not wrong.is_empty():
+        shown = ", ".join(f"{v!r} ({n})" for v, _, n in _counted(wrong))
+        notes.append(
+            f"{what} that are not on the scale {scale[0]} to {scale[1]}, not used: "
+            f"{wrong.height}: {shown}."
+        )
+    key = pl.col("value").str.strip_chars().str.to_lowercase()
+    odd = look.filter(
+        pl.col("score").is_not_null()
+        & ~pl.col("value").str.contains(r"^[0-9]+$")
+        & ~key.is_in(list(words or ()))
+    )
+    if not given.dtype.is_numeric() and not odd.is_empty():
+        shown = ", ".join(f"{v!r} as {s} ({n})" for v, s, n in _counted(odd))
+        notes.append(f"{what} read from other spellings: {odd.height}: {shown}.")
+    return table.add(frame=frame, notes=notes, problems=wrong)
 
 
-def _check_scale(scale: Sequence[int]) -> tuple[int, int]:
+def _counted(cells: pl.DataFrame) -> list[tuple[str, int | None, int]]:
+    """The eight most frequent spellings with what they were read as, and their rows."""
+    found = cells.group_by("value", "score", maintain_order=True).len()
+    return found.sort("len", descending=True, maintain_order=True).head(8).rows()
+
+
+def _check_scale(scale: tuple[int, int]) -> tuple[int, int]:
     low, high = scale
     if not (-128 <= low < high <= 127):
         raise ScoreError(
@@ -188,54 +211,20 @@ def _check_scale(scale: Sequence[int]) -> tuple[int, int]:
     return low, high
 
 
-def _as_text(values: pl.Series) -> pl.Series:
-    return pl.Series(
-        values.name,
-        [None if v is None else str(v) for v in values],
-        dtype=pl.String,
-    )
-
-
-def _parse_spellings(
-    values: pl.Series, scale: tuple[int, int]
-) -> tuple[pl.Series, pl.Series]:
-    if values.dtype == pl.Object:  # mixed Python objects: types matter, cell by cell
-        pairs = [explain_score(v, scale=scale) for v in values]
-        return (
-            pl.Series(values.name, [p[0] for p in pairs], dtype=pl.Int8),
-            pl.Series("reason", [p[1] for p in pairs], dtype=pl.String),
-        )
-    text = values.cast(pl.String)
-    distinct = text.unique()
-    pairs = [explain_score(v, scale=scale) for v in distinct]
-    scores = pl.Series(values.name, [p[0] for p in pairs], dtype=pl.Int8)
-    reasons = pl.Series("reason", [p[1] for p in pairs], dtype=pl.String)
-    return (
-        text.replace_strict(distinct, scores, return_dtype=pl.Int8),
-        text.replace_strict(distinct, reasons, return_dtype=pl.String).alias("reason"),
-    )
-
-
-def _read_text(text: str, high: int) -> tuple[float | None, str | None]:
-    """The number that a text states beyond doubt; else None and the reason."""
-    if not _PLAIN.fullmatch(text):
-        text = _bare(_simplify(text))
-        if text.lower() in MISSING_WORDS:
-            return None, MISSING
-        if named := _NAMED.fullmatch(text):
-            text = _bare(named["rest"])
+def _stated(text: str, high: int) -> float | None:
+    """The number that a text states beyond doubt, on the scale that it names."""
+    if named := _NAMED.fullmatch(text):
+        text = _bare(named["rest"])
     match = _CELL.fullmatch(text)
-    if match is None:
-        return None, NOT_A_SCORE
-    if match["top"] is not None and _to_float(match["top"]) != high:
-        return None, NOT_A_SCORE  # 4/10: another scale
-    return _to_float(match["value"]), None
+    if match is None or (match["top"] is not None and _to_float(match["top"]) != high):
+        return None  # "4/10" is of another scale
+    return _to_float(match["value"])
 
 
 def _to_float(number: str) -> float:
     whole, comma, decimals = number.partition(",")
     if comma and len(decimals.rstrip("eE")) == 3:
-        return float("inf")  # "1,000": a thousand, or one with decimals? not a score
+        return math.inf  # "1,000": a thousand, or one with decimals? not a score
     return float(f"{whole}.{decimals}" if comma else number)
 
 
@@ -248,9 +237,7 @@ def _simplify(text: str) -> str:
             out.append(str(unicodedata.decimal(char)))
         elif "！" <= char <= "～":  # full-width forms of ASCII
             out.append(chr(ord(char) - 0xFEE0))
-        elif category == "Cf":  # zero width, direction marks
-            continue
-        else:
+        elif category != "Cf":  # zero width, direction marks
             out.append("-" if char == "−" else char)
     return "".join(out).strip()
 
@@ -269,55 +256,3 @@ def _bare(text: str) -> str:
         if text == before:
             break
     return text
-
-
-def parse_numbers(values: pl.Series) -> tuple[pl.Series | None, bool]:
-    """A column of text as numbers, if every cell that says something is a plain one.
-
-    Plain: "12", "-0.5", ".5", "1e-3", "12,50" (a decimal comma, if all the decimals
-    are written so). Not plain: "007" (an id), "1,000", "12 EUR". Empty cells and
-    words for "nothing" are null.
-
-    Args:
-        values: Text cells (a numeric column is returned as it is).
-
-    Returns:
-        The numbers (Int64 if all are whole, else Float64), or None if they are not
-        all plain; and whether decimal commas were read.
-
-    >>> parse_numbers(pl.Series("x", ["12,5", "3", ""]))[0].to_list()
-    [12.5, 3.0, None]
-    """
-    if values.dtype.is_numeric():
-        return values, False
-    if values.dtype != pl.String:
-        return None, False
-    text = values.str.strip_chars()
-    low = text.str.to_lowercase()
-    text = text.set(low.is_in(sorted(MISSING_WORDS)), None)
-    said = text.drop_nulls()
-    name = values.name
-    if said.is_empty():
-        return None, False
-    if said.str.contains(r"^[+-]?(0|[1-9]\d{0,17})$").all():
-        return text.cast(pl.Int64).alias(name), False
-    number = r"^[+-]?(0|[1-9]\d*)?(\.\d*)?([eE][+-]?\d{1,3})?$"
-    comma = bool(said.str.contains(r"^[+-]?(0|[1-9]\d*),\d+$").any())
-    if comma:
-        # "1,000" alone could be a thousand: then nothing is read
-        if said.str.contains(".", literal=True).any() or (
-            said.str.contains(r",\d{3}$").any()
-            and not said.str.contains(r"^[+-]?(0,\d+|\d+,(\d{1,2}|\d{4,}))$").any()
-        ):
-            return None, False
-        text = text.str.replace(",", ".", literal=True)
-        said = text.drop_nulls()
-    if not (said.str.contains(number) & said.str.contains(r"\d")).all():
-        return None, False
-    found = text.cast(pl.Float64, strict=False).alias(name)
-    if (
-        found.null_count() != text.null_count()
-        or not found.drop_nulls().is_finite().all()
-    ):
-        return None, False
-    return found, comma

@@ -7,20 +7,20 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reply_resolution.chats import CONVERSATION, ChatError, read_thread, unfold
+from reply_resolution.chats import CONVERSATION, ROLES, ChatError, read_thread
 from reply_resolution.errors import TableError
 from reply_resolution.replies import read_replies
 
 CHATS = Path(__file__).parent / "messy" / "07_nested_chat.jsonl"
 EXPECTED = json.loads((CHATS.parent / "expected.json").read_text(encoding="utf-8"))
 PAIRS = EXPECTED["07_nested_chat.jsonl"]["request_reply"]
-ROLES = {"Customer": "user", "Agent": "assistant", "Bot": "other"}
+MAP = {"Customer": "user", "Agent": "assistant", "Bot": "other"}
 
 
 def test_the_messy_chats_are_read_as_expected():
     """File 07 with a role map: every request and reply, and the two bad lines."""
     table = read_replies(
-        CHATS, columns={"arm": "system"}, roles=ROLES, on_bad_line="skip"
+        CHATS, columns={"arm": "system"}, roles=MAP, on_bad_line="skip"
     )
     pairs = {
         rid: [request or None, reply or None]
@@ -36,7 +36,7 @@ def test_the_messy_chats_are_read_as_expected():
 def test_an_unanswered_thread_is_an_empty_reply_with_its_earlier_turns():
     """Chat c4 ends on the user: reply "", flagged, the greeting in conversation."""
     table = read_replies(
-        CHATS, columns={"arm": "system"}, roles=ROLES, on_bad_line="skip"
+        CHATS, columns={"arm": "system"}, roles=MAP, on_bad_line="skip"
     )
     row = table.frame.row(by_predicate=pl.col("request_id") == "c4", named=True)
     assert row["reply"] == ""
@@ -53,8 +53,8 @@ def test_an_unanswered_thread_is_an_empty_reply_with_its_earlier_turns():
 def test_an_unknown_role_stops_with_its_line_or_is_skipped_and_listed():
     """Without a map "Customer" is not guessed; the message says how to map it."""
     c7 = json.loads(CHATS.read_text(encoding="utf-8").splitlines()[9])
-    with pytest.raises(ChatError, match=r"'Customer' is not known.*roles="):
-        unfold(c7, {})
+    with pytest.raises(TableError, match=r"'Customer' is not known.*roles="):
+        read_replies(pl.DataFrame([c7]))
     table = read_replies(CHATS, on_bad_line="skip")
     skipped = table.problems.filter(pl.col("request_id") == "c7")
     assert skipped["row"].to_list() == [10]
@@ -73,7 +73,7 @@ def test_several_messages_in_a_row_are_what_the_user_saw():
         say("assistant", "One moment."),
         say("assistant", "It ships today."),
     ]
-    found = read_thread(thread, {})
+    found = read_thread(thread, ROLES)
     assert found.request == "Hello\n\nMy order?"
     assert found.reply == "One moment.\n\nIt ships today."
     assert found.conversation == []
@@ -83,8 +83,8 @@ def test_an_announced_tool_call_gives_way_to_the_answer():
     """A message that calls a tool is not the reply if an answer follows."""
     call = say("assistant", "Let me look.", tool_calls=[{"id": "1"}])
     thread = [say("user", "Hi"), call, say("tool", "{}"), say("assistant", "Done.")]
-    assert read_thread(thread, {}).reply == "Done."
-    assert read_thread(thread[:3], {}).reply == "Let me look."
+    assert read_thread(thread, ROLES).reply == "Done."
+    assert read_thread(thread[:3], ROLES).reply == "Let me look."
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_an_announced_tool_call_gives_way_to_the_answer():
 def test_content_may_be_text_parts_or_nothing(content: object, text: str | None):
     """Text parts are joined; pictures and null are no words."""
     thread = [say("user", "q"), say("assistant", content)]
-    assert read_thread(thread, {}).reply == text
+    assert read_thread(thread, ROLES).reply == text
 
 
 @pytest.mark.parametrize(
@@ -126,19 +126,24 @@ def test_content_may_be_text_parts_or_nothing(content: object, text: str | None)
         ({"choices": [{"message": {"content": None}}]}, None),
     ],
 )
-def test_answers_as_apis_return_them_are_replies(answer: dict, text: str | None):
+def test_answers_as_apis_return_them_are_replies(
+    tmp_path: Path, answer: dict, text: str | None
+):
     """The dump of a chat, responses or messages API is unpacked."""
-    assert unfold({"request": "q", "response": answer}, {})["reply"] == text
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"request_id": 1, "request": "q", "response": answer}))
+    assert read_replies(path).frame["reply"].to_list() == [text or ""]
 
 
 def test_messages_that_end_on_the_user_take_the_answer_beside_them():
     """A log of what was sent and what came back is one exchange."""
     record = {
+        "request_id": "1",
         "messages": [say("system", "s"), say("user", "q")],
         "response": {"choices": [{"message": {"content": "a"}}]},
     }
-    out = unfold(record, {})
-    assert (out["request"], out["reply"]) == ("q", "a")
+    out = read_replies(pl.DataFrame([record])).frame
+    assert out.select("request", "reply").rows() == [("q", "a")]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +158,7 @@ def test_messages_that_end_on_the_user_take_the_answer_beside_them():
 def test_what_is_no_message_is_named(thread: list[Any], message: str):
     """The reason says what was found in place of a message."""
     with pytest.raises(ChatError, match=message):
-        read_thread(thread, {})
+        read_thread(thread, ROLES)
 
 
 def test_a_chat_that_cannot_be_read_stops_with_its_line(tmp_path: Path):
