@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from reply_resolution import checks as ck
 from reply_resolution import checks_judge as cj
 from reply_resolution import effects as fx
@@ -21,6 +19,7 @@ from reply_resolution.experiment_plan import ExperimentPlan
 from reply_resolution.recommendation import Evidence, recommend
 from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.counts import ScoreCounts
+from reply_resolution.stats.integrity import WorstCaseBounds, worst_case_bounds
 
 
 def assess(
@@ -236,6 +235,7 @@ def _treatment(
         tipping_point=tipping,
         replies_needed=needed,
         replies=min(scored[name], scored[control]),
+        missing_shift=_unresolved_shift(counts, missing, control, name),
         stops=stops,
         guardrails=tuple(m.outcome() for m in metrics if m.guardrail),
     )
@@ -355,22 +355,34 @@ def _hangs_on_missing(treatment: Treatment) -> bool:
     return main.high + treatment.bounds[1] - judge.estimate >= 0
 
 
+def _unresolved_shift(
+    counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
+) -> float:
+    """What the estimate gains when missing scores count as the lowest one."""
+    found = _worst_case(counts, missing, control, name)
+    return 0.0 if found is None else found.all_lowest - found.observed
+
+
 def _bounds(
     counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
 ) -> tuple[float, float] | None:
+    found = _worst_case(counts, missing, control, name)
+    return None if found is None else (found.low, found.high)
+
+
+def _worst_case(
+    counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
+) -> WorstCaseBounds | None:
     lost = {arm: missing[arm] for arm in (control, name)}
     if not any(lost.values()):
         return None
-    from reply_resolution.stats.integrity import worst_case_bounds
-
-    found = worst_case_bounds(
-        {arm: np.asarray(counts.of(arm)).tolist() for arm in (control, name)},
+    return worst_case_bounds(
+        {arm: counts.of(arm).tolist() for arm in (control, name)},
         lost,
         control=control,
         treatment=name,
         scale=counts.scale,
     )
-    return found.low, found.high
 
 
 def _pair(interval: Any) -> tuple[float, float] | None:  # noqa: ANN401

@@ -76,6 +76,8 @@ class Evidence:
         replies_needed: Replies per arm for 80% power at the worthwhile gain, all in
             all; None where unknown.
         replies: Scored replies in the smaller of the two arms.
+        missing_shift: By how much the estimate changes when every missing score counts
+            as the lowest ("unscored is unresolved"), points; 0 where none is missing.
         stops: Hard checks that failed.
         guardrails: The plan's guardrails, measured or not.
     """
@@ -91,6 +93,7 @@ class Evidence:
     tipping_point: float | None = None
     replies_needed: int | None = None
     replies: int = 0
+    missing_shift: float = 0.0
     stops: tuple[Stop, ...] = ()
     guardrails: tuple[GuardrailOutcome, ...] = ()
 
@@ -150,8 +153,8 @@ def decide(evidence: Evidence, plan: ExperimentPlan) -> Rule:
     """The first of the six rules that applies.
 
     A win needs both: an interval that excludes 0 and, where there is one, a p-value
-    of at most alpha. An end of the interval exactly on 0 or on a limit counts
-    against the claim.
+    of at most alpha; and it must survive counting missing scores as unresolved. An
+    end of the interval exactly on 0 or on a limit counts against the claim.
 
     Args:
         evidence: The numbers of one treatment.
@@ -164,11 +167,12 @@ def decide(evidence: Evidence, plan: ExperimentPlan) -> Rule:
         return "do_not_read"
     low, high = _bounds(evidence)
     sure = evidence.pvalue is None or evidence.pvalue <= plan.alpha
-    if high < 0 and sure:
+    shift = evidence.missing_shift
+    if high + max(0.0, shift) < 0 and sure:
         return "keep_control"
     if -plan.harm_limit < low and high < plan.worthwhile_gain:
         return "no_worthwhile_difference"
-    if low > 0 and sure:
+    if low + min(0.0, shift) > 0 and sure:
         safe = all(g.within for g in evidence.guardrails)
         return "ship" if safe else "hold"
     return "no_winner"
@@ -246,10 +250,16 @@ def recommend(evidence: Evidence, plan: ExperimentPlan) -> Recommendation:
             "interval)."
         )
         if low > 0 or high < 0:
+            unsure = evidence.pvalue is not None and evidence.pvalue > plan.alpha
+            doubt = (
+                f"the p-value ({display.pvalue(evidence.pvalue)}) does not agree"
+                if unsure
+                else "not once the missing scores count as unresolved, which moves it "
+                f"by {points(evidence.missing_shift, sign=True)}"
+            )
             sentence = (
                 f"The interval of {a} minus {b} is {points_interval(low, high)}, but "
-                f"the p-value ({display.pvalue(evidence.pvalue)}) does not agree: this "
-                "is not settled."
+                f"{doubt}: this is not settled."
             )
         action = f"Keep {b} for now. {_needed(evidence, plan)}"
         word = "No winner"

@@ -88,6 +88,24 @@ def test_a_guardrail_within_its_margin_does_not_hold():
     assert decide(replace(BASE, guardrails=(fine,)), PLAN) == "ship"
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "shift", "rule"),
+    [
+        (0.1, 0.7, -0.09, "ship"),
+        (0.1, 0.7, -0.1, "no_winner"),  # exactly on 0 once counted as unresolved
+        (0.1, 0.7, 0.5, "ship"),  # control lost scores: that never hurts a treatment
+        (-0.7, -0.1, 0.1, "no_winner"),
+        (-0.7, -0.1, 0.09, "keep_control"),
+        (-0.7, -0.1, -0.5, "keep_control"),
+    ],
+)
+def test_a_win_survives_counting_missing_scores_as_unresolved(low, high, shift, rule):
+    """Low scores that got lost in one arm cannot make it the winner."""
+    got = recommend(replace(BASE, low=low, high=high, missing_shift=shift), PLAN)
+    assert got.rule == rule
+    assert ("count as unresolved" in got.sentence) == (rule == "no_winner")
+
+
 def test_ship_says_its_size_against_the_worthwhile_gain():
     """The sentence tells a sure gain from one that may be too small."""
     assert "possibly smaller" in recommend(BASE, PLAN).sentence

@@ -176,7 +176,7 @@ SCENARIOS = {
         "no difference, 5% of the treatment's low scores lost",
         missing(0.05),
         ("ship",),
-        None,
+        WRONG_SHIP,
     ),
     "weekly": Scenario(
         "no difference, ten weekly looks", weekly, ("ship", "keep_control"), WRONG_PEEK
