@@ -285,16 +285,16 @@ def check_length(
     if wanted(twins, "its twins are"):
         pairs = _given_pairs(data, twins, twin_verdicts, sources, notes)
     else:
-        made = make_twins(data.replies, n=twin_sample, seed=seed)
-        notes += made.notes
+        made, told = make_twins(data.replies, n=twin_sample, seed=seed)
+        notes += told
         path = Path(out) / "twins.csv"
         path.parent.mkdir(parents=True, exist_ok=True)
-        made.frame.write_csv(path)
-        if max_calls < 1 or made.frame.is_empty():
+        made.write_csv(path)
+        if max_calls < 1 or made.is_empty():
             pairs = None
-            calls = made.frame.height + made.frame["request_id"].n_unique()
+            calls = made.height + made["request_id"].n_unique()
             notes.append(
-                f"{made.frame.height} twins were made and written to {path}, but not "
+                f"{made.height} twins were made and written to {path}, but not "
                 f"judged: that takes up to {calls} calls. Set `max_calls` (and "
                 "`model`) to allow it."
             )
@@ -308,7 +308,7 @@ def check_length(
 
             pairs = judge_twins(
                 data.replies,
-                made.frame,
+                made,
                 model=model,
                 base_url=base_url or None,
                 cache=cache or None,

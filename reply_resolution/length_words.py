@@ -1,5 +1,7 @@
 """The length check as a page: its tables, figures and sentences, in reading order."""
 
+import xml.etree.ElementTree as ET
+
 import polars as pl
 
 from reply_resolution.display import (
@@ -23,7 +25,6 @@ from reply_resolution.plots.length import (
     twin_changes,
 )
 from reply_resolution.stats.length import LengthBias
-from reply_resolution.stats.length_effects import LengthEffect, PairsTest
 from reply_resolution.stats.lengths import length_bins, lengths_by
 
 _NO_LABELS = "Not measured: no reply has both a judge's score and a label."
@@ -40,7 +41,7 @@ def read_words(check: LengthCheck) -> Html:
     )
     if check.experiment is not None:
         words += f"; {count(check.experiment.height)} replies of an experiment"
-    return _says(f"{words}. {check.provenance_note}")
+    return _says(f"{words}. {check.provenance_note}".strip())
 
 
 def described_figure(check: LengthCheck) -> Figure | Html:
@@ -117,21 +118,17 @@ def tested_words(check: LengthCheck) -> Html:
     bias = check.bias
     if bias is None or bias.ci is None:
         return _says(" ".join(bias.warnings) if bias else _NO_LABELS)
-    unit = "standard deviations" if bias.standardised else "points"
     scale = (
         "Judge and labels were standardised first, because their scales differ; "
         "unequal noise in the two can then imitate a bias."
         if bias.standardised
         else "Judge and labels are on one scale, so these are score points."
     )
-    strong = f"{number(bias.points_per_doubling, sign=True)} {unit} per doubling"
-    return html(
-        element(
-            "p",
-            element("strong", f"{strong} of length"),
-            f" ({percent(bias.confidence)} interval {_interval(bias.ci)}; "
-            f"p = {pvalue(bias.pvalue)}; {count(bias.n)} replies). {scale}",
-        )
+    slope = number(bias.points_per_doubling, sign=True)
+    return _says(
+        element("strong", f"{slope} {_unit(bias)} per doubling of length"),
+        f" ({percent(bias.confidence)} interval {_interval(bias.ci)}; "
+        f"p = {pvalue(bias.pvalue)}; {count(bias.n)} replies). {scale}",
     )
 
 
@@ -206,23 +203,72 @@ def consequence_words(check: LengthCheck) -> Html:
 
 def checks_table(check: LengthCheck) -> Html:
     """What could be wrong with the check itself."""
-    rows = [
-        _label_row(check.bias),
-        _scale_row(check.bias),
-        _twin_row(check.padded),
-        _repeat_row(*check.repeated),
-        *(_form_row(t, check.verdict.margin) for t in check.twins if t != check.padded),
-        *(_legit_row(effect) for effect in check.effects[:1]),
-    ]
-    cells = [
-        {
-            "check": name,
-            "mark": element("span", status(mark), class_=mark),
-            "what was found": words,
-        }
-        for name, mark, words in rows
-    ]
-    return table(cells, caption="What could be wrong")
+    bias, padded, margin = check.bias, check.padded, check.verdict.margin
+    rows = []
+
+    def add(name: str, mark: str, words: str) -> None:
+        shown = element("span", status(mark), class_=mark)
+        rows.append({"check": name, "mark": shown, "what was found": words})
+
+    mark, words = "none", "No labelled reply, or no interval from those there are."
+    if bias and bias.ci:
+        mark = "ok" if bias.n >= 100 else "look"
+        fit = f"{_interval(bias.ci)} {_unit(bias)} per doubling"
+        words = f"{bias.n} replies; the data fit a bias from {fit}."
+    add("Enough labelled replies?", mark, words)
+
+    mark, words = "none", "Not known."
+    if bias and bias.sd_ratio is not None:
+        mark = "look" if bias.standardised else "ok"
+        wide = f"The judge's scores spread {number(bias.sd_ratio)} times as wide as"
+        so = "; 0.6 to 1.6 is alike enough."
+        if bias.standardised:
+            so = ": both were standardised, which noise can mislead."
+        words = f"{wide} the labels{so}"
+    add("Judge and people on one scale?", mark, words)
+
+    mark, words = "none", "No padded twins were judged."
+    if padded:
+        mark = "ok" if padded.n >= 40 else "look"
+        words = (
+            f"{padded.n} padded twins, {number(2**padded.doublings, 1)} times as long: "
+            f"{padded.up} scored higher, {padded.down} lower than their originals."
+        )
+    add("Cause shown, not only correlation?", mark, words)
+
+    mark, words = "none", "No reply was judged twice."
+    changed, seen = check.repeated
+    if seen:
+        mark = "ok" if changed <= 0.1 * seen else "look"
+        words = (
+            f"{changed} of {seen} replies judged again got another score; so much "
+            "change among twins is noise, not bias."
+        )
+    add("Does the judge repeat itself?", mark, words)
+
+    for t in check.twins:
+        if t.kind == "padded":
+            continue
+        wide_ci = max(map(abs, t.ci)) >= margin
+        mark = "stop" if t.found else "look" if wide_ci else "ok"
+        mean = _points(t.change, t.ci)
+        words = f"{t.n} pairs: {t.up} higher, {t.down} lower; mean change {mean}."
+        if mark == "look":
+            words += f" Too few pairs to rule out {number(margin)}."
+        add(f"Does “{t.kind}” move the score?", mark, words)
+
+    for effect in check.effects[:1]:
+        mark, words = "none", "The effect at equal length is not defined."
+        if effect.length_controlled is not None:
+            mark = "look"
+            words = (
+                "Only if length itself is worth nothing: it gives "
+                f"{number(effect.length_controlled, sign=True)} points, but also takes "
+                "away what the longer replies rightly earn. A sensitivity, not the "
+                "result."
+            )
+        add("Is equal length the right comparison?", mark, words)
+    return table(rows, caption="What could be wrong")
 
 
 def provenance_list(check: LengthCheck, *lines: str) -> Html:
@@ -232,8 +278,12 @@ def provenance_list(check: LengthCheck, *lines: str) -> Html:
     return html(element("ul", *items, class_="provenance"))
 
 
-def _says(words: str) -> Html:
-    return html(element("p", words.strip()))
+def _says(*words: "str | ET.Element") -> Html:
+    return html(element("p", *words))
+
+
+def _unit(bias: LengthBias) -> str:
+    return "standard deviations" if bias.standardised else "points"
 
 
 def _interval(ci: tuple[float, float] | None) -> str:
@@ -242,77 +292,3 @@ def _interval(ci: tuple[float, float] | None) -> str:
 
 def _points(value: float | None, ci: tuple[float, float] | None, unit: str = "") -> str:
     return f"{number(value, sign=True)}{unit} ({_interval(ci)})"
-
-
-_Row = tuple[str, str, str]
-
-
-def _label_row(bias: LengthBias | None) -> _Row:
-    name = "Enough labelled replies?"
-    if bias is None or bias.ci is None:
-        return name, "none", "No labelled reply, or no interval from those there are."
-    unit = "standard deviations" if bias.standardised else "points"
-    words = (
-        f"{bias.n} replies; the data fit a bias from {_interval(bias.ci)} {unit} per "
-        "doubling."
-    )
-    return name, "ok" if bias.n >= 100 else "look", words
-
-
-def _scale_row(bias: LengthBias | None) -> _Row:
-    name = "Judge and people on one scale?"
-    if bias is None or bias.sd_ratio is None:
-        return name, "none", "Not known."
-    words = (
-        f"The judge's scores spread {number(bias.sd_ratio)} times as wide as the labels"
-    )
-    if bias.standardised:
-        words += ": both were standardised, which noise can mislead."
-        return name, "look", words
-    return name, "ok", f"{words}; 0.6 to 1.6 is alike enough."
-
-
-def _twin_row(padded: PairsTest | None) -> _Row:
-    name = "Cause shown, not only correlation?"
-    if padded is None:
-        return name, "none", "No padded twins were judged."
-    words = (
-        f"{padded.n} padded twins, {number(2**padded.doublings, 1)} times as long: "
-        f"{padded.up} scored higher, {padded.down} lower than their originals."
-    )
-    return name, "ok" if padded.n >= 40 else "look", words
-
-
-def _repeat_row(changed: int, seen: int) -> _Row:
-    name = "Does the judge repeat itself?"
-    if not seen:
-        return name, "none", "No reply was judged twice."
-    words = (
-        f"{changed} of {seen} replies judged again got another score; so much change "
-        "among twins is noise, not bias."
-    )
-    return name, "ok" if changed <= 0.1 * seen else "look", words
-
-
-def _form_row(test: PairsTest, margin: float) -> _Row:
-    wide = max(map(abs, test.ci)) >= margin
-    mark = "stop" if test.found else "look" if wide else "ok"
-    words = (
-        f"{test.n} pairs: {test.up} higher, {test.down} lower; mean change "
-        f"{_points(test.change, test.ci)}."
-    )
-    if mark == "look":
-        words += f" Too few pairs to rule out {number(margin)}."
-    return f"Does “{test.kind}” move the score?", mark, words
-
-
-def _legit_row(effect: LengthEffect) -> _Row:
-    name = "Is equal length the right comparison?"
-    if effect.length_controlled is None:
-        return name, "none", "The effect at equal length is not defined."
-    words = (
-        "Only if length itself is worth nothing: it gives "
-        f"{number(effect.length_controlled, sign=True)} points, but also takes away "
-        "what the longer replies rightly earn. A sensitivity, not the result."
-    )
-    return name, "look", words

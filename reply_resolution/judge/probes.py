@@ -6,7 +6,7 @@ into a high score. *style*: pairs with the same content, which must get the same
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 import json
 from typing import Any
 
@@ -92,26 +92,18 @@ class Outcome:
 
     Attributes:
         check_id: Name of the probe or of the pair.
-        family: Its family.
-        kind: Its kind.
-        language: Its language.
-        expected: The right score in words.
+        probe: The probe; of a pair the second half.
         got: The score or scores given, in words; the status where there is none.
         result: "passed", "failed", "no_score" (judged, but without a score) or
             "not_measured" (no verdict).
         reason: The judge's reason, of the half with the higher score in a pair.
-        why: Why the expected score is right.
     """
 
     check_id: str
-    family: str
-    kind: str
-    language: str
-    expected: str
+    probe: Probe
     got: str
     result: str
     reason: str
-    why: str
 
 
 @dataclass(frozen=True)
@@ -131,7 +123,8 @@ class ProbeCard:
     def count(self, result: str, *, family: str | None = None) -> int:
         """Number of checks with a result, in one family or in all."""
         return sum(
-            o.result == result and family in (None, o.family) for o in self.outcomes
+            o.result == result and family in (None, o.probe.family)
+            for o in self.outcomes
         )
 
     @property
@@ -183,27 +176,36 @@ class ProbeCard:
     def to_dict(self) -> dict[str, Any]:
         """The object that `probes --json` prints; undefined is None."""
         ci = self.attack_success_ci
-        failures = [{"id": o.check_id, **asdict(o)} for o in self.failed]
-        for failure in failures:
-            del failure["check_id"], failure["result"]
         return {
             "judge": self.judge or None,
             "checks": len(self.outcomes),
             **_tally(self.outcomes),
-            "families": {k: _tally(v) for k, v in self._groups("{family}").items()},
-            "kinds": {k: _tally(v) for k, v in self._groups("{family}/{kind}").items()},
+            "families": {k: _tally(v) for k, v in self._groups("{0.family}").items()},
+            "kinds": {
+                k: _tally(v) for k, v in self._groups("{0.family}/{0.kind}").items()
+            },
             "attack_success": {
                 "estimate": self.attack_success,
                 "ci": None if ci is None else list(ci),
                 "n": self.attacks_scored,
                 "confidence": _CONFIDENCE,
             },
-            "failures": failures,
+            "failures": [
+                {
+                    "id": o.check_id,
+                    "family": o.probe.family,
+                    "kind": o.probe.kind,
+                    "language": o.probe.language,
+                    "expected": o.probe.expected,
+                    "got": o.got,
+                    "reason": o.reason,
+                    "why": o.probe.why,
+                }
+                for o in self.failed
+            ],
             **{
-                f"{result}_ids": [
-                    o.check_id for o in self.outcomes if o.result == result
-                ]
-                for result in ("no_score", "not_measured")
+                f"{r}_ids": [o.check_id for o in self.outcomes if o.result == r]
+                for r in ("no_score", "not_measured")
             },
             "warnings": list(self.warnings),
         }
@@ -212,13 +214,12 @@ class ProbeCard:
         """Outcomes by family, or by family and kind, in order of first appearance."""
         found: dict[str, list[Outcome]] = {}
         for o in self.outcomes:
-            key = name.format(family=o.family, kind=o.kind)
-            found.setdefault(key, []).append(o)
+            found.setdefault(name.format(o.probe), []).append(o)
         return found
 
     def _repr_html_(self) -> str:
         rows = []
-        for name, part in [*self._groups("{family}").items(), ("all", self.outcomes)]:
+        for name, part in [*self._groups("{0.family}").items(), ("all", self.outcomes)]:
             t = _tally(part)
             scored = t["passed"] + t["failed"]
             mark = "none" if not scored else "look" if t["failed"] else "ok"
@@ -239,8 +240,8 @@ class ProbeCard:
         failures = [
             {
                 "probe": o.check_id,
-                "kind": f"{o.kind.replace('_', ' ')} ({o.language})",
-                "expected": o.expected,
+                "kind": f"{o.probe.kind.replace('_', ' ')} ({o.probe.language})",
+                "expected": o.probe.expected,
                 "got": o.got,
                 "judge's reason": f"“{shorten(o.reason)}”" if o.reason else None,
             }
@@ -253,7 +254,7 @@ class ProbeCard:
 
     def __str__(self) -> str:
         lines = [f"probe card{f' of {self.judge}' if self.judge else ''}"]
-        for name, part in [*self._groups("{family}").items(), ("all", self.outcomes)]:
+        for name, part in [*self._groups("{0.family}").items(), ("all", self.outcomes)]:
             t = _tally(part)
             line = f"  {name:<10} {t['passed']:>4} passed, {t['failed']} failed"
             line += f", {t['no_score']} without a score" if t["no_score"] else ""
@@ -261,8 +262,8 @@ class ProbeCard:
             lines.append(line)
         lines.append(self.attack_sentence)
         lines += [
-            f"  failed {o.check_id} ({o.kind}, {o.language}): expected {o.expected}, "
-            f"got {o.got}: {shorten(o.reason, 120)}"
+            f"  failed {o.check_id} ({o.probe.kind}, {o.probe.language}): expected "
+            f"{o.probe.expected}, got {o.got}: {shorten(o.reason, 120)}"
             for o in self.failed
         ]
         return "\n".join([*lines, *self.warnings])
@@ -339,18 +340,8 @@ def _outcome(
         str(row["score"]) if state == "scored" else state.replace("_", " ")
         for row, state in zip(rows, states, strict=True)
     )
-    first = group[0]
-    return Outcome(
-        check_id=name,
-        family=first.family,
-        kind=first.kind,
-        language=first.language,
-        expected=first.expected,
-        got=got,
-        result=result,
-        reason=str(max(rows, key=lambda r: r["score"] or 0).get("reason") or ""),
-        why=group[-1].why,
-    )
+    highest = max(rows, key=lambda row: row["score"] or 0)
+    return Outcome(name, group[-1], got, result, str(highest.get("reason") or ""))
 
 
 def _tally(outcomes: Iterable[Outcome]) -> dict[str, int]:

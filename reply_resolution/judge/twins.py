@@ -4,7 +4,7 @@ The rubric says that length, formatting and tone must not count. A judge that sc
 twin unlike its original breaks it, and nothing but the change of form can be the cause.
 """
 
-from dataclasses import dataclass
+from collections import Counter
 from functools import cache
 from importlib import resources
 import json
@@ -36,23 +36,9 @@ _KEY_FACT = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Twins:
-    """Twins made from replies.
-
-    Attributes:
-        frame: One row per twin: `request_id`, `arm` (where the replies have one),
-            `kind`, `language` (code), `reply`.
-        skipped: One row per twin that could not be made: the same keys, `reason`.
-        notes: What a reader should know, in sentences.
-    """
-
-    frame: pl.DataFrame
-    skipped: pl.DataFrame
-    notes: tuple[str, ...] = ()
-
-
-def make_twins(replies: pl.DataFrame, *, n: int | None = None, seed: int = 0) -> Twins:
+def make_twins(
+    replies: pl.DataFrame, *, n: int | None = None, seed: int = 0
+) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """Make three twins of each of a sample of replies.
 
     - *padded*: about twice as long. Neutral sentences of our own, in the reply's
@@ -68,9 +54,15 @@ def make_twins(replies: pl.DataFrame, *, n: int | None = None, seed: int = 0) ->
         seed: Decides the draw and which sentences are used. The same seed and reply
             give the same twin, whatever else is in the table.
 
+    Returns:
+        One row per twin: `request_id`, `arm` (where the replies have one), `kind`,
+        `language` (code), `reply`. And notes: what was guessed; how many twins could
+        not be made, and why.
+
     >>> replies = pl.DataFrame({"request_id": ["r1"], "language": ["English"],
     ...     "reply": ["Open Settings > Team. The invitation is valid for 7 days."]})
-    >>> print(make_twins(replies).frame.filter(kind="bulleted")["reply"][0])
+    >>> twins, notes = make_twins(replies)
+    >>> print(twins.filter(kind="bulleted")["reply"][0])
     - Open **Settings > Team**.
     - The invitation is valid for **7** days.
     """
@@ -79,7 +71,7 @@ def make_twins(replies: pl.DataFrame, *, n: int | None = None, seed: int = 0) ->
     seeds = [f"{seed}|{list(key)}" for key in replies.select(keys).iter_rows()]
     order = sorted(range(len(seeds)), key=lambda i: random.Random(seeds[i]).random())
     made: list[dict[str, Any]] = []
-    skipped: list[dict[str, Any]] = []
+    skipped: Counter[str] = Counter()
     guessed = 0
     for i in sorted(order[:n]):
         row = replies.row(i, named=True)
@@ -87,27 +79,24 @@ def make_twins(replies: pl.DataFrame, *, n: int | None = None, seed: int = 0) ->
         language = reply_language(row.get("language"), text)
         guessed += not row.get("language") and language is not None
         for kind in _KINDS:
-            key = {k: row[k] for k in keys} | {"kind": kind}
             try:
                 chance = random.Random(f"{seeds[i]}|{kind}")
                 twin = _twin(kind, text, language, chance)
             except _NoTwinError as reason:
-                skipped.append(key | {"reason": str(reason)})
+                skipped[str(reason)] += 1
             else:
-                made.append(key | {"language": language or "", "reply": twin})
+                new = {"kind": kind, "language": language or "", "reply": twin}
+                made.append(row | new)
     notes = []
     if guessed:
         notes.append(
             f"The language of {guessed} replies was guessed from common words."
         )
     if skipped:
-        notes.append(f"{len(skipped)} twins could not be made.")
-    head = dict.fromkeys((*keys, "kind"), pl.String)
-    return Twins(
-        pl.DataFrame(made, schema=head | {"language": pl.String, "reply": pl.String}),
-        pl.DataFrame(skipped, schema=head | {"reason": pl.String}),
-        tuple(notes),
-    )
+        reasons = ", ".join(f"{why}: {count}" for why, count in skipped.items())
+        notes.append(f"{skipped.total()} twins could not be made ({reasons}).")
+    columns = (*keys, "kind", "language", "reply")
+    return pl.DataFrame(made, schema=dict.fromkeys(columns, pl.String)), tuple(notes)
 
 
 def judge_twins(
@@ -123,7 +112,7 @@ def judge_twins(
 
     Args:
         replies: The table the twins were made of.
-        twins: From `make_twins(...).frame`, or your own.
+        twins: From `make_twins`, or your own.
         **options: For `judge`: rubric, model, cache, limits, ...
 
     Returns:

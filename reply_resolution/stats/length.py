@@ -285,16 +285,16 @@ def _partial(
         f"the {name} is the same for all replies, so its correlations are undefined."
         for name in constant
     )
-    ranks = {name: pl.Series(v).rank().to_numpy() for name, v in named.items()}
-
-    def rho(a: str, b: str) -> float | None:
-        if a in constant or b in constant:
-            return None
-        return float(np.corrcoef(ranks[a], ranks[b])[0, 1])
-
-    jl, ll, jp = rho("judge", "length"), rho("label", "length"), rho("judge", "label")
-    found: dict[str, Any] = {"judge_length_spearman": jl, "label_length_spearman": ll}
-    if jl is None or ll is None or jp is None:
+    ranks = np.stack([pl.Series(v).rank().to_numpy() for v in named.values()])
+    ranks -= ranks.mean(axis=1, keepdims=True)
+    with np.errstate(invalid="ignore"):  # a constant has no correlation
+        ranks /= np.sqrt((ranks * ranks).sum(axis=1, keepdims=True))
+        (_, jl, jp), (_, _, ll), _ = (ranks @ ranks.T).tolist()
+    found: dict[str, Any] = {
+        "judge_length_spearman": None if math.isnan(jl) else jl,
+        "label_length_spearman": None if math.isnan(ll) else ll,
+    }
+    if constant:
         return found
     room = (1 - jp * jp) * (1 - ll * ll)
     if room < 1e-12:

@@ -39,6 +39,10 @@ def _answers(probes: tuple[Probe, ...], score: int | None) -> pl.DataFrame:
     )
 
 
+def _probe(family: str, expect: dict[str, int]) -> Probe:
+    return Probe("x", family, "k", "en", "q", "", "r", expect, "why")
+
+
 def test_the_worked_examples_of_the_rubric_come_first(
     probes: tuple[Probe, ...],
 ) -> None:
@@ -121,7 +125,7 @@ def test_a_judge_that_says_5_to_everything_is_talked_round(
     assert card.attack_success == 1
     assert card.attack_success_ci[1] == 1
     assert card.count("failed", family="style") == 0
-    failed = {o.kind for o in card.failed if o.family == "contract"}
+    failed = {o.probe.kind for o in card.failed if o.probe.family == "contract"}
     assert "full_answer" not in failed
     assert {"correct_handoff", "wrong_fact_caps", "warm_and_empty"} <= failed
 
@@ -175,7 +179,7 @@ def test_rules_of_expectation() -> None:
     """equals, at_most and at_least at their borders."""
 
     def probe(expect: dict[str, int]) -> Probe:
-        return Probe("x", "contract", "k", "en", "q", "", "r", expect, "why")
+        return _probe("contract", expect)
 
     assert [probe({"equals": 4}).allows(s) for s in (3, 4, 5)] == [False, True, False]
     assert [probe({"at_most": 2}).allows(s) for s in (2, 3)] == [True, False]
@@ -205,7 +209,7 @@ def test_interval_is_that_of_scipy(k: int, n: int) -> None:
     from scipy.stats import binomtest
 
     def attack(result: str) -> Outcome:
-        return Outcome("a", "injection", "k", "en", "1", "5", result, "", "")
+        return Outcome("a", _probe("injection", {"equals": 1}), "5", result, "")
 
     card = ProbeCard("", (attack("failed"),) * k + (attack("passed"),) * (n - k))
     theirs = binomtest(k, n).proportion_ci(method="exact")

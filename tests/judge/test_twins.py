@@ -28,7 +28,7 @@ def calibration(root: Path) -> pl.DataFrame:
 @pytest.fixture(scope="module")
 def both(calibration: pl.DataFrame) -> pl.DataFrame:
     """All kinds of twins of all replies, beside the originals."""
-    made = make_twins(calibration, seed=7).frame
+    made, _ = make_twins(calibration, seed=7)
     return made.join(
         calibration.select("request_id", original="reply"), on="request_id"
     )
@@ -102,10 +102,9 @@ def test_praise_frames_the_reply(both: pl.DataFrame) -> None:
 
 def test_every_reply_is_made_or_listed(calibration: pl.DataFrame) -> None:
     """Twins made and skipped add up, and each skipped one has its reason."""
-    twins = make_twins(calibration, seed=1)
-    assert twins.frame.height + twins.skipped.height == 120 * 3
-    assert set(twins.skipped["reason"]) == {"already formatted"}
-    assert f"{twins.skipped.height} twins could not be made." in twins.notes
+    twins, (note,) = make_twins(calibration, seed=1)
+    left = 120 * 3 - twins.height
+    assert note == f"{left} twins could not be made (already formatted: {left})."
 
 
 def test_what_cannot_be_made_is_said() -> None:
@@ -117,28 +116,20 @@ def test_what_cannot_be_made_is_said() -> None:
             "reply": ["Prosze otworzyc ustawienia.", "  ", "Zzz qqq."],
         }
     )
-    twins = make_twins(replies)
-    assert twins.frame.is_empty()
-    assert twins.frame.columns == ["request_id", "kind", "language", "reply"]
-    reasons = dict(
-        twins.skipped.filter(pl.col("kind") == "padded")
-        .select("request_id", "reason")
-        .iter_rows()
-    )
-    assert reasons == {
-        "a": "no sentences of ours in language 'polish'",
-        "b": "empty reply",
-        "c": "language not known",
-    }
+    twins, (note,) = make_twins(replies)
+    assert twins.is_empty()
+    assert twins.columns == ["request_id", "kind", "language", "reply"]
+    for words in ("language 'polish': 2", "empty reply: 3", "language not known: 2"):
+        assert words in note
 
 
 def test_same_seed_same_twins_and_samples_grow(calibration: pl.DataFrame) -> None:
     """A larger sample keeps earlier twins; another seed draws others."""
-    small = make_twins(calibration, n=20, seed=3).frame
-    large = make_twins(calibration.reverse(), n=40, seed=3).frame
+    small = make_twins(calibration, n=20, seed=3)[0]
+    large = make_twins(calibration.reverse(), n=40, seed=3)[0]
     key = ["request_id", "kind", "reply"]
     assert small.select(key).join(large.select(key), on=key, how="anti").is_empty()
-    other = make_twins(calibration, n=20, seed=4).frame
+    other = make_twins(calibration, n=20, seed=4)[0]
     assert set(other["request_id"]) != set(small["request_id"])
 
 
@@ -165,8 +156,8 @@ def test_language_is_guessed_only_where_clear(calibration: pl.DataFrame) -> None
     guessed = [reply_language(None, x) for x in calibration["reply"]]
     assert all(g in (None, n) for g, n in zip(guessed, named, strict=True))
     assert guessed.count(None) <= 5
-    twins = make_twins(calibration.drop("language"), n=10)
-    assert "guessed" in twins.notes[0]
+    _, notes = make_twins(calibration.drop("language"), n=10)
+    assert "guessed" in notes[0]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +204,7 @@ def test_twins_are_judged_beside_their_originals(
     calibration: pl.DataFrame, asked: list[pl.DataFrame]
 ) -> None:
     """One paired table goes to the judge, blind; scores come back as pairs."""
-    twins = make_twins(calibration, n=5, seed=1).frame
+    twins = make_twins(calibration, n=5, seed=1)[0]
     pairs = judge_twins(calibration, twins, model="m")
     assert set(asked[0].columns) == {"request_id", "arm", "request", "context", "reply"}
     assert asked[0].height == twins.height + 5
@@ -239,7 +230,7 @@ def test_arms_of_the_replies_stay_apart(asked: list[pl.DataFrame]) -> None:
             ],
         }
     )
-    pairs = judge_twins(replies, make_twins(replies).frame, model="m")
+    pairs = judge_twins(replies, make_twins(replies)[0], model="m")
     assert set(pairs["request_id"]) == {"r~control", "r~treatment"}
     assert pairs.filter(pl.col("kind") == "padded").height == 2
     assert asked[0]["arm"].to_list().count("original") == 2
