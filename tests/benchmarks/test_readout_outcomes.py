@@ -3,7 +3,7 @@
 Every run goes through `build_readout`, the function that notebook 04 calls, from
 counts. Run this file by hand to write the table of RESULTS_readout.md:
 
-    python tests/benchmarks/test_readout_outcomes.py [RUNS] [PROCESSES]
+    python tests/benchmarks/test_readout_outcomes.py [RUNS] [PROCESSES] [SCENARIO ...]
 """
 
 from collections import Counter
@@ -203,24 +203,19 @@ def outcome(name: str, number: int) -> tuple[str, bool]:
     return rules[-1], alone
 
 
-def without_cuts() -> None:
-    """Save time where nothing is decided.
+def _no_cuts(set_attribute: Callable[[object, str, object], None]) -> None:
+    """Leave out the tests of the four cuts: they are shown, and decide nothing."""
+    from reply_resolution.stats import designs
 
-    The four cuts are shown and decide nothing; users are permuted 9,999 times, never
-    99,999.
-    """
-    from reply_resolution.stats import designs, permutation
-
-    designs.cut_tests = lambda *_, **__: ()
-    permutation.RESAMPLES_CLOSE = permutation.RESAMPLES
+    for name in ("cut_tests", "unit_cut_tests"):
+        if hasattr(designs, name):
+            set_attribute(designs, name, lambda *_, **__: ())
 
 
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same as `without_cuts`, undone after the test."""
-    from reply_resolution.stats import designs
-
-    monkeypatch.setattr(designs, "cut_tests", lambda *_, **__: ())
+    """Half the time, the same decisions."""
+    _no_cuts(monkeypatch.setattr)
 
 
 @pytest.mark.usefixtures("fast")
@@ -379,11 +374,11 @@ COLUMNS = (
 
 
 def _one(job: tuple[str, int]) -> str:
-    without_cuts()
+    _no_cuts(setattr)
     return outcome(*job)[0]
 
 
-def main(runs: int, processes: int) -> None:
+def main(runs: int, processes: int, names: list[str]) -> None:
     """Write the table of outcomes, row by row as the scenarios finish."""
     lines = [
         "# Outcomes of simulated experiments",
@@ -400,7 +395,8 @@ def main(runs: int, processes: int) -> None:
     ]
     path = Path(__file__).with_name("RESULTS_readout.md")
     with ProcessPoolExecutor(processes) as pool:
-        for name, scenario in SCENARIOS.items():
+        for name in names or SCENARIOS:
+            scenario = SCENARIOS[name]
             started = time.monotonic()
             jobs = [(name, k) for k in range(runs)]
             rules = Counter(pool.map(_one, jobs, chunksize=20))
@@ -418,4 +414,5 @@ if __name__ == "__main__":
     main(
         int(sys.argv[1]) if len(sys.argv) > 1 else 2000,
         int(sys.argv[2]) if len(sys.argv) > 2 else 2,
+        sys.argv[3:],
     )
