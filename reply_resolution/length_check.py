@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +95,13 @@ def length_verdict(
         bounds.append(max(map(abs, pairs.points_per_doubling_ci)))
         found += ["padded twins"] if pairs.found else []
     if not bounds:
-        return LengthVerdict("not measured", "none", _why_not(bias), margin)
+        sentence = (
+            "Label replies, or judge padded twins: nothing is known about length."
+        )
+        if bias:
+            why = " ".join(w[0].upper() + w[1:] for w in bias.warnings)
+            sentence = f"The {bias.n} labelled replies cannot tell. {why}".strip()
+        return LengthVerdict("not measured", "none", sentence, margin)
     largest = max(bounds)
     doublings = abs(effect.doublings) if effect else 1.0
     at_stake = largest * doublings
@@ -108,20 +115,26 @@ def length_verdict(
     small, needed = at_stake < margin, None
     would = f"the {number(margin)} that would matter"
     by = f"Found by {' and '.join(found)}"
+    cis = (effect.judge_ci, effect.corrected_ci) if effect else ()
+    ends = [end for ci in cis for end in ci or (0.0,)]
     if not found:
         word, mark = "no bias found", "ok" if small else "look"
         sentence = f"The largest bias that the data still allow is {amount}"
         if small:
             sentence += f", under {would}."
         else:
-            needed = _needed(bias, margin / doublings)
             sentence += f"; that would matter (margin {number(margin)})."
+            if bias and bias.largest is not None:
+                # so many that a fair judge's interval would end at the margin
+                half = bias.largest - abs(bias.judge_points_per_doubling or 0.0)
+                replies = bias.n * (half * doublings / margin) ** 2
+                needed = math.ceil(replies / 10) * 10 if replies > bias.n else None
             if needed:
                 sentence += f" About {needed:,} labelled replies would settle it."
     elif small:
         word, mark = "bias, too small to matter here", "ok"
         sentence = f"{by}, but at most {amount}, under {would}."
-    elif effect and _stands(effect):
+    elif effect and (min(ends) > 0 or max(ends) < 0):  # clear of 0 on one side
         word, mark = "bias that changes the size of the result, not its sign", "look"
         sentence = (
             f"{by}, up to {amount}. Corrected for it, the effect is "
@@ -137,34 +150,6 @@ def length_verdict(
     return LengthVerdict(
         word, mark, sentence, margin, tuple(found), largest, at_stake, needed
     )
-
-
-def _why_not(bias: LengthBias | None) -> str:
-    """Why nothing was measured, and what to do."""
-    if bias is None:
-        return (
-            "Label replies, or judge padded twins: without either, nothing is known "
-            "about length."
-        )
-    reasons = " ".join(w[0].upper() + w[1:] for w in bias.warnings)
-    return f"The {bias.n} labelled replies cannot tell. {reasons}".strip()
-
-
-def _needed(bias: LengthBias | None, target: float) -> int | None:
-    """Labelled replies at which a fair judge's interval would end at the target."""
-    if bias is None or bias.largest is None:
-        return None
-    half = bias.largest - abs(bias.judge_points_per_doubling or 0.0)
-    needed = bias.n * (half / target) ** 2
-    return int(-(-needed // 10) * 10) if needed > bias.n else None
-
-
-def _stands(effect: LengthEffect) -> bool:
-    """Whether the effect is clear of 0, on one side, before and after correction."""
-    if effect.judge_ci is None or effect.corrected_ci is None:
-        return False
-    ends = (*effect.judge_ci, *effect.corrected_ci)
-    return min(ends) > 0 or max(ends) < 0
 
 
 @dataclass(frozen=True)
@@ -216,7 +201,7 @@ class LengthCheck:
         }
 
     def save(self, out: str | Path) -> Path:
-        """Write `to_dict` to `length_bias.json` in a folder, and return its path."""
+        """Write `to_dict` to `length_bias.json` in a folder; returns the path."""
         path = Path(out) / "length_bias.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), ensure_ascii=False, indent=1, allow_nan=False)
