@@ -131,7 +131,7 @@ def plan_words(study: Study) -> Html:
     """How many labels the decision needs, in sentences."""
     plan = study.plan
     floor = number(study.rules.kappa_floor)
-    words = [f"Expected with {plan.assumption}."]
+    words = [f"This expects {plan.assumption}."]
     words.append(
         f"About {count(max(plan.for_floor, study.rules.min_labels))} labels put the "
         f"interval of kappa above {floor}."
@@ -343,7 +343,8 @@ def comparison_words(study: Study) -> Html:
     """The second judge against this one, on the same labels."""
     found = study.comparison
     if found is None:
-        return says("No second judge was given.")
+        why = "no labels to compare on" if study.labels.is_empty() else "none was given"
+        return says(f"No second judge: {why}.")
     difference = found.kappa_difference
     better = {
         "first": f"{study.name} agrees better with people",

@@ -46,6 +46,7 @@ def world(kind, *, seed=1, n=200):
         "noise": noise,
         "constant": np.full(n, 4),
         "shifted": np.clip(good + 1, 1, 5),
+        "strict": np.clip(good - 1, 1, 5),
         "length": np.clip(np.round(likes), 1, 5).astype(int),
         "arm": np.where(arm == "control", good, noise),
         "english": np.where(language == "English", good, noise),
@@ -79,6 +80,7 @@ def world(kind, *, seed=1, n=200):
         ("noise", UNFIT, ("agreement",), ("whole interval is below",)),
         ("constant", UNFIT, ("levels",), ("gives 4 to all 200 replies",)),
         ("shifted", CORRECT, ("bias",), ("kinder than people",)),
+        ("strict", CORRECT, ("bias",), ("stricter than people",)),
         ("length", CORRECT, ("length",), ("likes long replies",)),
         ("arm", UNFIT, ("arms",), ("arm treatment: kappa",)),
         ("english", UNFIT, ("segments",), ("language Spanish: kappa",)),
@@ -92,7 +94,7 @@ def test_each_judge_gets_its_verdict_and_its_reason(kind, verdict, checks, words
     assert found.verdict == verdict
     deciding = {c.name for c in found.checks if c.mark == "stop" or c.corrects}
     assert set(checks) <= deciding
-    if kind in ("good", "shifted", "length", "favour"):
+    if kind in ("good", "shifted", "strict", "length", "favour"):
         assert set(checks) == deciding
     for text in words:
         assert any(text in reason for reason in found.reasons)

@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 #: Below this many items an interval is marked unreliable (coverage is measured in
 #: tests/stats/test_agreement.py).
-RELIABLE_ITEMS = 50
+RELIABLE_ITEMS = 100
 #: More levels than this are treated as real numbers.
 _MOST_LEVELS = 101
 _RESAMPLES = 2000

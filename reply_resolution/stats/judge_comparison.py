@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import concordance
-from reply_resolution.stats.agreement import as_numbers
+from reply_resolution.stats.agreement import RELIABLE_ITEMS, as_numbers
 from reply_resolution.stats.agreement_parts import Array, Estimate
 from reply_resolution.stats.resampling import draw_tables
 
@@ -91,7 +91,7 @@ def compare_judges(
     if n < 3:
         raise StatisticsError(
             f"{n} replies have a label and both judges' scores; at least 3 are needed, "
-            "and 50 for an interval that can be relied on."
+            "and 100 for an interval to rely on."
         )
     low, high = scale
     for name, values in (("first", a), ("second", b), ("labels", y)):
@@ -116,8 +116,10 @@ def compare_judges(
     missing = int((~np.isnan(y) & (np.isnan(a) | np.isnan(b))).sum())
     if missing:
         notes.append(f"{missing} labelled replies lack a score of one judge: left out.")
-    if n < 50:
-        notes.append(f"{n} replies are few: the interval is unreliable below 50.")
+    if n < RELIABLE_ITEMS:
+        notes.append(
+            f"{n} replies are few: the interval is unreliable below {RELIABLE_ITEMS}."
+        )
     return JudgeComparison(
         n=n,
         kappa_first=_none(float(point["first"])),

@@ -165,8 +165,8 @@ def label_plan(
         for_margin=for_margin,
         needed=needed,
         assumption=(
-            f"judge and label are assumed equal in {exact:.0%} of the replies and "
-            f"within one level in {adjacent:.0%}"
+            f"judge and label to be equal in {exact:.0%} of the replies and within one "
+            f"level in {adjacent:.0%}"
             if confusion is None
             else f"errors as in the {int(table.sum())} pilot labels"
         ),

@@ -261,3 +261,17 @@ def test_label_plan_says_when_no_number_of_labels_helps():
     assert widths == sorted(widths, reverse=True)
     with pytest.raises(StatisticsError):
         label_plan([1, 1, 1, 1, 1], exact=0.9, adjacent=0.5)
+
+
+def test_correction_over_annotators_is_benjamini_yekutieli():
+    """As statsmodels' fdr_by, where Benjamini-Hochberg would reject more."""
+    import numpy as np
+    from statsmodels.stats.multitest import multipletests
+
+    from reply_resolution.stats.alt_test import _benjamini_yekutieli
+
+    rng = np.random.default_rng(1)
+    cases = [np.array([0.02, 0.03, 0.04]), *(rng.beta(0.3, 3, 6) for _ in range(50))]
+    for pvalues in cases:
+        wanted = multipletests(pvalues, 0.05, method="fdr_by")[0]
+        assert _benjamini_yekutieli(pvalues, 0.05).tolist() == wanted.tolist()

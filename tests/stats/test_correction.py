@@ -342,3 +342,30 @@ def test_corrected_difference_covers(labelled, effect, inflate):
     assert cover >= 0.92
     if not effect:
         assert reject <= 0.066
+
+
+@pytest.mark.parametrize("inflate", [0.0, 0.15, 0.6])
+@pytest.mark.parametrize("control", ["control", "treatment"])
+def test_equivalence_is_the_larger_of_two_one_sided_t_tests(inflate, control):
+    """Both sides of the margin, both signs, favour inside and beyond it."""
+    from scipy import stats
+
+    frame = experiment(
+        np.random.default_rng(11), n=300, labelled=200, inflate=inflate
+    ).drop_nulls("label")
+    other = "treatment" if control == "control" else "control"
+    found = differential_bias(frame, control=control, margin=0.25)
+    errors = {
+        arm: (
+            frame.filter(arm=arm)["score"] - frame.filter(arm=arm)["label"]
+        ).to_numpy()
+        for arm in (control, other)
+    }
+    below, above = (
+        stats.ttest_ind(
+            errors[other] + shift, errors[control], equal_var=False, alternative=side
+        ).pvalue
+        for shift, side in ((-0.25, "less"), (0.25, "greater"))
+    )
+    assert found.equivalence_pvalue == pytest.approx(max(below, above), rel=1e-9)
+    assert found.equivalent == (max(below, above) <= 0.05)
