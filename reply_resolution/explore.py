@@ -183,7 +183,7 @@ def browse(frame: pl.DataFrame, *, order: str = "table", seed: int = 0) -> Any: 
         return follow
 
     keys, buttons = view.key_controls(
-        lambda key: refresh(explorer.press(key)),
+        lambda typed: refresh(explorer.press(typed[-1])),
         "j, k, m, 1 to 5, 0 …",
         {"k": "Back", "j": "Next", "m": "Pair mate"},
     )

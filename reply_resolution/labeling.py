@@ -155,7 +155,7 @@ class LabelSession:
             text += ". A good moment for a break."
         return text
 
-    def press(self, key: str, *, at: float | None = None) -> str:
+    def press(self, key: str, *, at: float | None = None, held: bool = False) -> str:
         """Act on one key: a score, 0 cannot judge, u undo, s skip (asked again last).
 
         A reply that cannot be judged has a missing label, not a middle one.
@@ -167,12 +167,14 @@ class LabelSession:
             key: The key.
             at: When it was pressed by the keyboard's own clock, seconds. A slow
                 connection spreads the repeats of a held key; that clock does not.
+            held: Whether it is known to be a repeat: a browser sends what piles up
+                while it waits for the kernel as one.
 
         Returns:
             What happened, in a few words for the annotator.
         """
         now = self._clock()
-        held = now - max(self._last_key, self._shown) < GUARD_SECONDS
+        held |= now - max(self._last_key, self._shown) < GUARD_SECONDS
         if at is not None:
             held |= 0 <= at - self._last_at < GUARD_SECONDS
             self._last_at = at

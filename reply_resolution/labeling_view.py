@@ -82,7 +82,8 @@ def key_controls(
 ) -> tuple[Any, dict[str, Any]]:
     """A text box that gives `act` every key and empties itself, and buttons for mice.
 
-    Each button (key -> words on it) acts like its key.
+    Keys that pile up while the kernel is busy come together, the newest last. Each
+    button (key -> words on it) acts like its key.
     """
     import ipywidgets as w  # 0.2 s: only where something is shown
 
@@ -92,10 +93,8 @@ def key_controls(
     def on_type(change: Mapping[str, Any]) -> None:
         if change["new"]:
             box.value = ""
-            # several at once: the box had not been emptied yet; the last one is new
-            key = change["new"].strip()[-1:]
-            if key:
-                act(key)
+            if change["new"].strip():
+                act(change["new"].strip())
 
     def button(key: str, text: str) -> Any:  # noqa: ANN401
         def on_click(_button: object) -> None:
@@ -144,12 +143,14 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
             made.disabled = session.done and key != "u"
         note.disabled = session.done
 
-    def on_key(key: str) -> None:
+    def on_key(typed: str) -> None:
+        key = typed[-1]
         if key.lower() == "n":
             note.focus()
             return
+        held = typed[-2:-1] == key
         try:
-            refresh(session.press(key, at=_sent_at()))
+            refresh(session.press(key, at=_sent_at(), held=held))
         except LabelError as error:
             status.value = status_line(session.progress(), str(error), _HELP)
 
