@@ -53,9 +53,7 @@ def read_chats(
         TableError: A chat cannot be read; the message names its row.
     """
     frame = table.frame
-    request, reply, talks = (
-        _cells(frame, name) for name in ("request", "reply", "conversation")
-    )
+    talks = _cells(frame, "conversation")
     chats = {name: _cells(frame, name) for name in (*_THREADS, *_ANSWERS)}
     chats = {
         name: cells
@@ -63,52 +61,58 @@ def read_chats(
         if any(isinstance(cell, list | dict) for cell in cells)
     }
     known = ROLES | {name.strip().lower(): whose for name, whose in roles.items()}
-    bad: dict[int, str] = {}
+    bad: list[Bad] = []
     read = 0
-    for i in range(frame.height if chats else 0):
-        if request[i] is not None and reply[i] is not None:
-            continue
-        try:
-            found = _exchange({name: cells[i] for name, cells in chats.items()}, known)
-        except ChatError as error:
-            bad[i] = str(error)
-            continue
-        if found is not None:
-            read += 1
-            request[i] = found.request if request[i] is None else request[i]
-            reply[i] = found.reply if reply[i] is None else reply[i]
-            talks[i] = talks[i] or found.conversation or None
-    if read or bad:
-        frame = frame.drop(chats).with_columns(
-            pl.Series("request", request, dtype=pl.String, strict=False),
-            pl.Series("reply", reply, dtype=pl.String, strict=False),
-        )
-        table = table.add(
-            notes=[f"Read from chats: request and reply of {read} record(s)."]
+    if chats:
+        absent = [c for c in ("request", "reply") if c not in frame.columns]
+        frame = frame.with_columns(pl.lit(None).alias(c) for c in absent)
+        request = frame["request"].cast(pl.String).to_list()
+        reply = frame["reply"].cast(pl.String).to_list()
+        talks = talks or [None] * frame.height
+        for i, number in enumerate(frame[ROW]):
+            if request[i] is not None and reply[i] is not None:
+                continue
+            record = {name: cells[i] for name, cells in chats.items()}
+            try:
+                found = _exchange(record, known)
+            except ChatError as error:
+                unit = "line" if table.source.endswith("l") else "row"  # .jsonl
+                bad.append(Bad(number, f"{unit} {number}", str(error), ""))
+                continue
+            if found is not None:
+                read += 1
+                request[i] = found.request if request[i] is None else request[i]
+                reply[i] = found.reply if reply[i] is None else reply[i]
+                talks[i] = talks[i] or found.conversation or None
+        if bad and (on_bad_line == "stop" or len(bad) == frame.height):
+            raise bad_records(table, bad)
+        frame = frame.drop(chats if read or bad else ()).with_columns(
+            pl.Series("request", request, dtype=pl.String),
+            pl.Series("reply", reply, dtype=pl.String),
         )
     if any(talk is not None for talk in talks):
         frame = frame.with_columns(_conversations(talks))
+    if not (read or bad):
+        return table.add(frame=frame)
+    notes = [f"Read from chats: request and reply of {read} record(s)."]
     if bad:
-        lost = frame[list(bad)].with_columns(pl.Series("reason", list(bad.values())))
-        if on_bad_line == "stop" or lost.height == frame.height:
-            unit = "line" if table.source.endswith("l") else "row"  # .jsonl
-            named = lost.select(ROW, "reason").rows()
-            raise bad_records(table, [Bad(n, f"{unit} {n}", r, "") for n, r in named])
-        table = table.add(
-            notes=[f"Left out, because a chat could not be read: {len(bad)}."],
-            problems=lost.select(
-                c for c in (ROW, "request_id", "reason") if c in lost.columns
-            ),
-        )
-        frame = frame.filter(~pl.col(ROW).is_in(lost[ROW].implode()))
-    return table.add(frame=frame)
+        notes.append(f"Left out, because a chat could not be read: {len(bad)}.")
+    reasons = pl.DataFrame(
+        [(b.row, b.reason) for b in bad],
+        schema={ROW: pl.Int64, "reason": pl.String},
+        orient="row",
+    )
+    ids = [c for c in ("request_id",) if c in frame.columns]
+    return table.add(
+        frame=frame.join(reasons, on=ROW, how="anti", maintain_order="left"),
+        problems=reasons.join(frame.select(ROW, *ids), on=ROW, how="left"),
+        notes=notes,
+    )
 
 
 def _cells(frame: pl.DataFrame, name: str) -> list[Any]:
-    """A column's cells, JSON in them as what it says; null where there is no column."""
-    if name not in frame.columns:
-        return [None] * frame.height
-    cells: list[Any] = frame[name].to_list()
+    """A column's cells, JSON in them as what it says; none where there is no column."""
+    cells: list[Any] = frame[name].to_list() if name in frame.columns else []
     for i, cell in enumerate(cells):
         if isinstance(cell, str) and cell[:1] in ("[", "{"):
             with suppress(ValueError, RecursionError):  # text that begins like JSON
@@ -238,6 +242,6 @@ def _conversations(values: Sequence[Any]) -> pl.Series:
             for value in values
         ]
         return pl.Series("conversation", turns, dtype=CONVERSATION)
-    except (AttributeError, TypeError):  # not lists of objects
+    except (AttributeError, TypeError, ChatError):  # not lists of messages
         texts = [v if v is None or isinstance(v, str) else json_text(v) for v in values]
         return pl.Series("conversation", texts, dtype=pl.String)

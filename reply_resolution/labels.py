@@ -12,7 +12,7 @@ import polars as pl
 from reply_resolution.errors import LabelError, TableError
 from reply_resolution.files import ROW
 from reply_resolution.label_files import LABEL_SCHEMA, labels_of_events, read_events
-from reply_resolution.scores import NOT_A_SCORE, WHY, explain_score, read_scores
+from reply_resolution.scores import NOT_A_SCORE, explain_score, read_scores
 from reply_resolution.tables import (
     Table,
     drop_duplicates,
@@ -67,10 +67,9 @@ def read_labels(
     else:
         table = _wide(table, annotators)
     words = _words(label_map or {}, scale)
-    given = table.frame["label"]
     table = read_scores(table, "label", what="Labels", scale=scale, words=words)
     if on_bad_label == "stop":
-        _refuse_unread(table, given, scale)
+        _refuse_unread(table, scale)
     table = with_schema(table, LABEL_SCHEMA)
     frame = table.frame.with_columns(
         pl.col("repeat").fill_null(0), pl.col("weight").fill_null(1.0)
@@ -263,12 +262,11 @@ def _words(
     return words
 
 
-def _refuse_unread(table: Table, given: pl.Series, scale: tuple[int, int]) -> None:
+def _refuse_unread(table: Table, scale: tuple[int, int]) -> None:
     """Stop at cells that are neither a number nor a word of the map."""
-    cells = table.frame.select(ROW, WHY, given.cast(pl.String).alias("given"))
-    unread = cells.filter(pl.col(WHY) == NOT_A_SCORE)
+    unread = table.problems.filter(pl.col("reason") == NOT_A_SCORE)
     if not unread.is_empty():
-        rows = unread.group_by("given", maintain_order=True).agg(ROW).head(5).rows()
+        rows = unread.group_by("value", maintain_order=True).agg("row").head(5).rows()
         shown = "; ".join(f"{cell!r} in row {listed(n, 5)}" for cell, n in rows)
         raise LabelError(
             f"{table.source}: {unread.height} label(s) are neither a whole number "

@@ -196,3 +196,20 @@ def test_a_conversation_of_json_text_becomes_turns(tmp_path: Path):
     assert frame["conversation"].to_list() == [[{"role": "user", "content": "é"}], None]
     path.write_text("request_id,request,reply,conversation\n1,q,a,user: hello\n")
     assert read_replies(path).frame["conversation"].to_list() == ["user: hello"]
+
+
+def test_text_that_looks_like_json_stays_text(tmp_path: Path):
+    """A reply of JSON is a reply, also where another record is a chat."""
+    path = tmp_path / "t.jsonl"
+    lines = [
+        {"request_id": 1, "request": "q", "reply": '{"a": 1}'},
+        {"request_id": 2, "messages": [say("user", "q"), say("assistant", "[1]")]},
+        {"request_id": 3, "messages": [say("user", "q"), say("Kunde", "x")]},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    table = read_replies(path, on_bad_line="skip")
+    assert table.frame["reply"].to_list() == ['{"a": 1}', "[1]"]
+    path.write_text("\n".join(map(json.dumps, (lines[0], lines[2]))))
+    assert read_replies(path, on_bad_line="skip").frame["reply"].to_list() == [
+        '{"a": 1}'
+    ]
