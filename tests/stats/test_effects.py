@@ -89,6 +89,16 @@ def test_no_spread_is_finite_and_marked(
     assert high - low > 0.2  # never the tightest interval from no data
 
 
+def test_few_replies_far_apart_are_marked() -> None:
+    """At 25 an arm and a win probability of 0.93 the interval covers too little."""
+    far = win_probability(np.array([20, 3, 2, 0, 0]), np.array([1, 2, 4, 8, 10]))
+    assert far.estimate > 0.9
+    assert not far.interval.reliable
+    assert "hardly overlap" in far.interval.reason
+    near = win_probability(np.array([5, 5, 5, 5, 5]), np.array([1, 2, 4, 8, 10]))
+    assert near.interval.reliable
+
+
 def test_a_single_reply_has_no_win_interval() -> None:
     """One reply: the estimate stands, the interval is undefined and says why."""
     found = win_probability(np.array([1, 0]), np.array([4, 5]))

@@ -88,6 +88,37 @@ def test_one_size_of_difference_is_mcnemar() -> None:
     assert found.pvalue == pytest.approx(float(2 * tail), rel=1e-13)
 
 
+def _flips(sizes: list[int], times: list[int]) -> tuple[list[int], int]:
+    """Ways of every sum of the positive differences, by one huge whole number."""
+    bits = sum(times) + 1
+    number = 1
+    for size, n in zip(sizes, times, strict=True):
+        number *= (1 + (1 << (bits * size))) ** n
+    total = sum(s * n for s, n in zip(sizes, times, strict=True))
+    mask = (1 << bits) - 1
+    return [(number >> (bits * v)) & mask for v in range(total + 1)], total
+
+
+@pytest.mark.parametrize("shift", [0, 40, 250, 900])
+def test_thousands_of_pairs_match_integer_counting(shift: int) -> None:
+    """Sign flips of 900 differences of three sizes, from the middle to the far tail."""
+    sizes, times = [1, 2, 4], [300, 350, 250]
+    ways, total = _flips(sizes, times)
+    up = [n // 2 + shift // 10 for n in times]
+    observed = sum(s * (2 * u - n) for s, u, n in zip(sizes, up, times, strict=True))
+    far = sum(n for v, n in enumerate(ways) if abs(2 * v - total) >= abs(observed))
+    want = Fraction(far, 2 ** sum(times))
+    values = np.array([-4, -2, -1, 1, 2, 4])
+    down = [n - u for n, u in zip(times, up, strict=True)]
+    found = paired_permutation_test(values, np.array([*down[::-1], *up]))
+    assert found.pvalue == pytest.approx(float(want), rel=1e-9)
+    upper = paired_permutation_test(
+        values, np.array([*down[::-1], *up]), alternative="greater"
+    )
+    one = sum(n for v, n in enumerate(ways) if 2 * v - total >= observed)
+    assert upper.pvalue == pytest.approx(one / 2 ** sum(times), rel=1e-9)
+
+
 tables = st.integers(2, 5).flatmap(
     lambda k: st.tuples(
         st.lists(st.integers(0, 12), min_size=k, max_size=k),
