@@ -212,6 +212,11 @@ def _check_options(
 def as_numbers(values: Any, name: str) -> Array:  # noqa: ANN401
     """Numbers with NaN for missing; nothing that is not a number is cast to one."""
     series = values if isinstance(values, pl.Series) else None
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iuf":
+        out = values.astype(np.float64)
+        if np.isinf(out).any():
+            raise ScoreError(f"{name} has infinite values; scores are finite numbers.")
+        return out
     if series is None:
         cells = values.tolist() if isinstance(values, np.ndarray) else list(values)
         for row, cell in enumerate(cells):

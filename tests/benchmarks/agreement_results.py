@@ -111,7 +111,7 @@ def main():
         for sharp in (0.7, 0.9):
             for n in (50, 100, 300):
                 found = tests.coverage(
-                    shape, n, runs, sharp=sharp, seed=1, resamples=600
+                    shape, n, runs, sharp=sharp, seed=1, resamples=400
                 )
                 cells = " | ".join(f"{100 * found[k]:.1f}" for k in names)
                 lines.append(f"| {shape} | {sharp:.0%} | {n} | {cells} |")
