@@ -162,13 +162,9 @@ def _check_ids(table: Table, on_bad_line: OnBadLine) -> Table:
             f"{listed(blank[ROW], 5)}. Give every reply an id, or leave such rows out "
             'by on_bad_line="skip".'
         )
-    return table.add(
-        frame=table.frame.filter(~empty_expr("request_id")),
-        problems=blank.select(
-            ROW, column=pl.lit("request_id"), reason=pl.lit("missing_id")
-        ),
-        notes=[f"Left out, because they have no request_id: {blank.height} row(s)."],
-    )
+    said = "Left out, because they have no request_id"
+    table = _flag(table, "request_id", empty_expr("request_id"), "missing_id", said)
+    return table.add(frame=table.frame.filter(~empty_expr("request_id")))
 
 
 def _check_arms(table: Table, arms: Mapping[str, str], *, need_arm: bool) -> Table:
@@ -190,9 +186,8 @@ def _check_arms(table: Table, arms: Mapping[str, str], *, need_arm: bool) -> Tab
                 'arms={"spelling in the table": "the arm"}, or correct the table.'
             )
         table = table.add(notes=[f"Look: {said}. They are kept apart."])
-    return _flag(
-        table, pl.col("arm").is_null(), "arm", "missing_arm", "Rows without an arm"
-    )
+    unarmed = pl.col("arm").is_null()
+    return _flag(table, "arm", unarmed, "missing_arm", "Rows without an arm")
 
 
 def _near_ids(frame: pl.DataFrame) -> list[str]:
@@ -220,38 +215,25 @@ def _near_ids(frame: pl.DataFrame) -> list[str]:
 def _check_texts(table: Table) -> Table:
     texts = [c for c in ("request", "reply") if c in table.columns]
     table = table.add(frame=table.frame.with_columns(pl.col(texts).fill_null("")))
-    if "reply" in texts:
-        table = _flag(
-            table, empty_expr("reply"), "reply", "empty_reply", "Empty replies"
-        )
-        words = pl.col("reply").str.strip_chars().str.to_lowercase()
-        table = _flag(
-            table,
-            words.is_in(sorted(PLACEHOLDERS)),
-            "reply",
-            "placeholder_reply",
-            'Replies that may stand for "nothing" ("null", "-", …; kept as text)',
-        )
-    if "request" in texts:
-        table = _flag(
-            table, empty_expr("request"), "request", "empty_request", "Empty requests"
-        )
+    words = pl.col("reply").str.strip_chars().str.to_lowercase()
+    nothing = 'Replies that may stand for "nothing" ("null", "-", …; kept as text)'
+    for column, test, reason, said in (
+        ("reply", empty_expr("reply"), "empty_reply", "Empty replies"),
+        ("reply", words.is_in(sorted(PLACEHOLDERS)), "placeholder_reply", nothing),
+        ("request", empty_expr("request"), "empty_request", "Empty requests"),
+    ):
+        if column in texts:
+            table = _flag(table, column, test, reason, said)
     return table
 
 
-def _flag(table: Table, test: pl.Expr, column: str, reason: str, words: str) -> Table:
+def _flag(table: Table, column: str, test: pl.Expr, reason: str, said: str) -> Table:
     """List the rows for which a test holds, and count them in a note."""
     rows = table.frame.filter(test)
     if rows.is_empty():
         return table
-    cell = pl.col(column).str.slice(0, 80)
+    labels = {"column": pl.lit(column), "reason": pl.lit(reason)}
     return table.add(
-        problems=rows.select(
-            ROW,
-            "request_id",
-            column=pl.lit(column),
-            value=cell,
-            reason=pl.lit(reason),
-        ),
-        notes=[f"{words}: {rows.height}."],
+        problems=rows.select(ROW, "request_id", value=pl.col(column), **labels),
+        notes=[f"{said}: {rows.height}."],
     )
