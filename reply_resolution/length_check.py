@@ -96,7 +96,8 @@ def length_verdict(
         found += ["padded twins"] if pairs.found else []
     if not bounds:
         sentence = (
-            "Label replies, or judge padded twins: nothing is known about length."
+            "Label replies, or judge padded twins: without either, nothing is "
+            "known about length."
         )
         if bias:
             why = " ".join(w[0].upper() + w[1:] for w in bias.warnings)
