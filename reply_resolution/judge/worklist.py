@@ -22,6 +22,12 @@ EMPTY_REASON = "The reply is empty. Scored 1 by rule, without a call."
 _CHUNK = 8_192
 
 
+def _fits(text: str) -> bool:
+    """Whether a message is short enough; four bytes are the most of a character."""
+    limit = MAX_MESSAGE_BYTES
+    return len(text) <= limit // 4 or len(text.encode()) <= limit
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One verdict to ask for.
@@ -83,7 +89,7 @@ class Worklist:
         """
         parts: list[list[pl.Series]] = [[] for _ in range(self.votes)]
         for texts in self._texts():
-            fits = [len(text.encode()) <= MAX_MESSAGE_BYTES for text in texts]
+            fits = [_fits(text) for text in texts]
             for vote in range(self.votes):
                 keys: list[str | None] = list(verdict_keys(judge_id, texts, vote))
                 if not all(fits):

@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import importlib.util
 import json
+import multiprocessing
 from pathlib import Path
 import resource
 import statistics
@@ -77,10 +78,6 @@ def replies(n: int, start: int = 0) -> Any:
             "reply": "Open Settings, choose entry " + number + ", then Save. " * 20,
         }
     )
-
-
-def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 class PeakMemory:
@@ -229,32 +226,40 @@ def warm(n: int = 100_000, repeats: int = 3) -> None:
     )
 
 
-def memory(n: int = 200_000, judged: int = 20_000) -> None:
-    """Memory above the frame while a long table is judged within a budget."""
+def _memory_of(n: int, cap: int, url: str, cache: str) -> None:
+    """One measurement in a process of its own: memory used is rarely given back."""
     import openai  # noqa: F401
 
     from reply_resolution.judge.budget import Limits
     from reply_resolution.judge.judge import judge
 
+    frame = replies(n)
+    with PeakMemory() as peak:
+        run = judge(
+            frame,
+            model="m",
+            base_url=url,
+            cache=cache,
+            concurrency=64,
+            limits=Limits(max_calls=cap),
+        )
+    print(
+        f"memory, {n} rows, {run.summary.calls} judged: {peak.grown:.0f} MB above the "
+        f"process with its frame ({frame.estimated_size() / 2**20:.0f} MB)",
+        flush=True,
+    )
+
+
+def memory(n: int = 200_000, caps: tuple[int, ...] = (2_000, 20_000)) -> None:
+    """Memory above the frame while a long table is judged within a budget."""
+    spawn = multiprocessing.get_context("spawn")
     with Server(0.0) as server, tempfile.TemporaryDirectory() as folder:
-        frame = replies(n)
-        path = Path(folder) / "c.sqlite"
-        for cap in (2_000, judged):
-            with PeakMemory() as peak:
-                run = judge(
-                    frame,
-                    model="m",
-                    base_url=server.url,
-                    cache=path,
-                    concurrency=64,
-                    limits=Limits(max_calls=cap),
-                )
-            print(
-                f"memory, {n} rows, {run.summary.calls} judged: "
-                f"{peak.grown:.0f} MB above the frame "
-                f"({frame.estimated_size() / 2**20:.0f} MB)"
+        for cap in caps:
+            child = spawn.Process(
+                target=_memory_of, args=(n, cap, server.url, f"{folder}/{cap}.sqlite")
             )
-            del run
+            child.start()
+            child.join()
 
 
 _CELL = """
@@ -264,9 +269,10 @@ from bench_judge import replies
 from reply_resolution.judge.judge import judge
 import openai
 frame = replies({n}, start={start})
-begin = time.perf_counter()
+begin, cpu = time.perf_counter(), time.process_time()
 run = judge(frame, model="m", base_url={url!r}, cache={cache!r}, concurrency=64)
-print("seconds", time.perf_counter() - begin, run.summary.scored)
+spent = time.perf_counter() - begin, time.process_time() - cpu
+print("seconds", *spent, run.summary.scored)
 """
 
 
@@ -275,7 +281,8 @@ def notebook(n: int = 2000, repeats: int = 3) -> None:
     from nbclient import NotebookClient
     import nbformat
 
-    script, cell = [], []
+    script: list[tuple[float, float]] = []
+    cell: list[tuple[float, float]] = []
     with Server(0.05) as server, tempfile.TemporaryDirectory() as folder:
         for turn in range(repeats):
             for place, seconds in (("script", script), ("cell", cell)):
@@ -300,12 +307,13 @@ def notebook(n: int = 2000, repeats: int = 3) -> None:
                     NotebookClient(book, kernel_name="python3").execute()
                     text = "".join(o.get("text", "") for o in book.cells[0].outputs)
                 found = text.split("seconds ")[1].split()
-                assert int(found[1]) == n
-                seconds.append(float(found[0]))
-    rate = [n / statistics.median(x) for x in (script, cell)]
+                assert int(found[2]) == n
+                seconds.append((float(found[0]), float(found[1])))
+    rate = [n / statistics.median(x[0] for x in place) for place in (script, cell)]
+    cpu = [statistics.median(x[1] for x in place) for place in (script, cell)]
     print(
         f"script {rate[0]:.0f} calls/s, Jupyter cell {rate[1]:.0f} calls/s: "
-        f"{rate[1] / rate[0]:.1%}"
+        f"{rate[1] / rate[0]:.1%}; CPU {cpu[0]:.2f} and {cpu[1]:.2f} s"
     )
 
 
