@@ -1,4 +1,4 @@
-"""What each verb of the command line does; `cli` says how they are called."""
+"""What each verb of the command line does; `verbs` says how they are called."""
 
 from argparse import Namespace
 from collections.abc import Callable, Mapping
@@ -113,6 +113,7 @@ def plan(a: Namespace) -> int:
 
 def judge(a: Namespace) -> int:
     """`judge`: a table of replies in, a table of verdicts out."""
+    from reply_resolution.judge.budget import Price
     from reply_resolution.judge.judge import estimate
     from reply_resolution.judge.judge import judge as judge_replies
     from reply_resolution.replies import read_replies

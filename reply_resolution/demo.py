@@ -14,7 +14,7 @@ from reply_resolution.errors import ReportError
 from reply_resolution.inputs import root
 
 #: The judge whose answers are bundled; the address is a name, nothing is ever sent.
-RECORDED = {"model": "recorded-judge", "base_url": "recorded:"}
+RECORDED: dict[str, Any] = {"model": "recorded-judge", "base_url": "recorded:"}
 #: Tables of replies with the table of what the recorded judge said of them.
 _TABLES = {
     "experiment.csv": "verdicts_experiment.jsonl",

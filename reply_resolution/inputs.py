@@ -94,7 +94,8 @@ def load(
     """
     import polars as pl
 
-    from reply_resolution.labels import LABEL_SCHEMA, read_labels
+    from reply_resolution.label_files import LABEL_SCHEMA
+    from reply_resolution.labels import read_labels
     from reply_resolution.replies import read_replies
     from reply_resolution.verdicts import join_and_note, read_verdicts
 

@@ -1,0 +1,389 @@
+"""How each verb is called: its arguments, their checks and their help."""
+
+import argparse
+import sys
+from typing import NoReturn
+
+from reply_resolution import commands
+
+_TABLE = "a .csv, .tsv, .jsonl or .parquet table"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what was wrong and where help is (exit code 2)."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say it on standard error and exit with 2."""
+        self.print_usage(sys.stderr)
+        self.exit(2, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
+
+
+def _verb(
+    verbs: "argparse._SubParsersAction[Parser]",
+    name: str,
+    run: commands.Verb,
+    help: str,
+    epilog: str = "",
+) -> Parser:
+    parser = verbs.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object and nothing else"
+    )
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
+    return value
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
+def _whole(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def _at_least_one(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return value
+
+
+def _sample(text: str) -> float | int:
+    if "." in text:
+        return 1.0 if float(text) == 1 else _share(text)
+    return _at_least_one(text)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def _model(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", help="the judge's model, as its server names it")
+    parser.add_argument(
+        "--base-url",
+        help="an OpenAI-compatible server (default: OpenAI, or OPENAI_BASE_URL)",
+    )
+    parser.add_argument(
+        "--cache", metavar="FILE", help="the cache file (default: one for this user)"
+    )
+    parser.add_argument(
+        "--max-calls", type=_whole, metavar="N", help="hard cap on paid calls"
+    )
+
+
+def _demo(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "demo",
+        commands.demo,
+        "run the bundled experiment through all four notebooks to reports; no key "
+        "needed",
+    )
+    parser.add_argument("--out", default="out", metavar="DIR", help="default: out")
+    parser.add_argument(
+        "--no-pdf", action="store_true", help="skip PDFs even where Chromium is there"
+    )
+
+
+def _judge(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "judge",
+        commands.judge,
+        "judge a table of replies: one row of verdict for every row and vote",
+        epilog=(
+            "The table needs request_id, request and reply, and arm for an experiment\n"
+            "(rename with --column request_id=ticket). Only request, reply, context\n"
+            "and conversation are sent. Reaching a cap is a normal end: what was not\n"
+            "reached is not_judged, and running again continues there; nothing is\n"
+            "paid twice."
+        ),
+    )
+    parser.add_argument("replies", metavar="REPLIES", help=_TABLE)
+    parser.add_argument("--out", metavar="VERDICTS", help=f"{_TABLE} to write")
+    parser.add_argument(
+        "--rubric",
+        metavar="FILE",
+        help="a .txt is the wording; a .toml may also set name, levels, cut, role",
+    )
+    _model(parser)
+    parser.add_argument(
+        "--sample",
+        type=_sample,
+        metavar="N",
+        help="judge N rows (or a fraction, 0.25) drawn at random, balanced over arms",
+    )
+    parser.add_argument(
+        "--votes", type=_at_least_one, default=1, metavar="K", help="verdicts a reply"
+    )
+    parser.add_argument("--max-total-tokens", type=_whole, metavar="N")
+    parser.add_argument("--max-usd", type=float, metavar="USD")
+    parser.add_argument(
+        "--price",
+        nargs=2,
+        type=float,
+        metavar=("INPUT", "OUTPUT"),
+        help="USD per million tokens, where the model's price is not known",
+    )
+    parser.add_argument(
+        "--period",
+        choices=["day", "month"],
+        help="the caps hold over this calendar period (UTC), not this run alone",
+    )
+    parser.add_argument(
+        "--max-completion-tokens", type=_at_least_one, metavar="N", help="per answer"
+    )
+    parser.add_argument(
+        "--concurrency", type=_at_least_one, metavar="N", help="calls in flight"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of sample and order")
+    parser.add_argument(
+        "--column",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME=COLUMN",
+        help="the table's COLUMN holds NAME (repeat for more)",
+    )
+    parser.add_argument(
+        "--param",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="sent with every request, such as temperature=0; part of the judge id",
+    )
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what it would cost; send nothing"
+    )
+
+
+def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "compare",
+        commands.compare,
+        "which arm resolves more: effect, exact interval, exact p-value",
+        epilog=(
+            "Without --pair and --cluster, rows are independent. Where a user has\n"
+            "several requests give --cluster user_id; where the same requests were\n"
+            "answered in several arms give --pair request_id."
+        ),
+    )
+    parser.add_argument("table", metavar="TABLE", help=f"{_TABLE} with arm and score")
+    parser.add_argument("--control", required=True, metavar="NAME", help="baseline arm")
+    parser.add_argument("--arm", default="arm", metavar="COL")
+    parser.add_argument("--score", default="score", metavar="COL")
+    parser.add_argument("--pair", metavar="COL", help="rows with one value are a pair")
+    parser.add_argument("--cluster", metavar="COL", help="the unit of randomisation")
+    parser.add_argument("--stratum", metavar="COL", help="permute within its values")
+    parser.add_argument(
+        "--alternative",
+        choices=["two-sided", "greater", "less"],
+        default="two-sided",
+        help="greater: treatment above control",
+    )
+    parser.add_argument("--confidence", type=_share, default=0.95, metavar="P")
+    parser.add_argument("--seed", type=int, default=0, help="where chance is used")
+    _json(parser)
+
+
+def _agreement(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "agreement",
+        commands.agreement,
+        "how the judge matches people, and people each other",
+    )
+    parser.add_argument("table", metavar="TABLE", help=_TABLE)
+    parser.add_argument("--judge", default="score", metavar="COL")
+    parser.add_argument(
+        "--labels", nargs="+", metavar="COL", help="default: every label_* column"
+    )
+    parser.add_argument(
+        "--scale", nargs=2, type=float, default=(1, 5), metavar=("LO", "HI")
+    )
+    _json(parser)
+
+
+def _length(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs, "length-bias", commands.length_bias, "does the judge like long replies"
+    )
+    parser.add_argument("table", metavar="TABLE", help=_TABLE)
+    parser.add_argument("--judge", default="score", metavar="COL")
+    parser.add_argument(
+        "--label", metavar="COL", help="default: label, else the mean of label_*"
+    )
+    parser.add_argument("--reply", default="reply", metavar="COL")
+    parser.add_argument("--length", metavar="COL", help="a length instead of a reply")
+    _json(parser)
+
+
+def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "collapse",
+        commands.collapse,
+        "resolved / not resolved against the 1-to-5 score, on one table",
+    )
+    parser.add_argument("table", metavar="TABLE", help=f"{_TABLE} with arm and score")
+    parser.add_argument("--control", required=True, metavar="NAME")
+    parser.add_argument("--arm", default="arm", metavar="COL")
+    parser.add_argument("--score", default="score", metavar="COL")
+    parser.add_argument(
+        "--cut", type=int, choices=[2, 3, 4, 5], default=4, help="resolved from here"
+    )
+    parser.add_argument("--effect", type=_positive, default=0.3, metavar="POINTS")
+    parser.add_argument(
+        "--assume",
+        choices=["shift", "cut", "noise"],
+        default="shift",
+        help="the effect",
+    )
+    _json(parser)
+
+
+def _plan(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "plan",
+        commands.plan,
+        "replies needed for an effect, or effect detectable",
+    )
+    parser.add_argument(
+        "--counts",
+        nargs=5,
+        type=_whole,
+        required=True,
+        metavar=("N1", "N2", "N3", "N4", "N5"),
+        help="pilot replies scored 1 to 5, arms pooled",
+    )
+    group = parser.add_mutually_exclusive_group(required=True)
+    group.add_argument("--effect", type=_positive, metavar="POINTS")
+    group.add_argument("--n", type=_at_least_one, metavar="PER_ARM")
+    parser.add_argument("--power", type=_share, default=0.8, metavar="P")
+    _json(parser)
+
+
+def _probes(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "probes",
+        commands.probes,
+        "probe a judge: the rubric's contract, injections, style",
+    )
+    _model(parser)
+    parser.add_argument("--rubric", metavar="FILE")
+    _json(parser)
+
+
+def _report(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs,
+        "report",
+        commands.report,
+        "run one notebook with parameters and export its report",
+        epilog=(
+            "NOTEBOOK is a path or the name of a bundled one. An unknown parameter or\n"
+            "a wrong type is refused; --list shows what a notebook takes."
+        ),
+    )
+    parser.add_argument("notebook", metavar="NOTEBOOK")
+    parser.add_argument(
+        "-p",
+        nargs=2,
+        action="append",
+        default=[],
+        metavar=("NAME", "VALUE"),
+        dest="parameters",
+        help="one parameter (repeat for more)",
+    )
+    parser.add_argument(
+        "-f", metavar="PARAMS.yaml", dest="file", help="parameters from a YAML file"
+    )
+    parser.add_argument("--out", default="out", metavar="DIR", help="default: out")
+    parser.add_argument(
+        "--pdf",
+        action=argparse.BooleanOptionalAction,
+        help="insist on a PDF, or leave it out (default: where Chromium is installed)",
+    )
+    parser.add_argument("--list", action="store_true", help="list the parameters")
+
+
+def _provenance(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = _verb(
+        verbs, "versions", commands.versions, "the metric versions a cache knows"
+    )
+    parser.add_argument("--cache", metavar="FILE")
+    parser.add_argument(
+        "--diff",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="what changed between two versions, by number (v1), label or hash",
+    )
+    _json(parser)
+
+    parser = _verb(
+        verbs, "trace", commands.trace, "the exact bytes that were sent for a reply"
+    )
+    parser.add_argument("request_id", metavar="REQUEST_ID", help="or a verdict's key")
+    parser.add_argument("--arm", metavar="NAME")
+    parser.add_argument("--cache", metavar="FILE")
+    _json(parser)
+
+    cache = verbs.add_parser(
+        "cache", help="export or import a cache as JSONL", allow_abbrev=False
+    )
+    actions = cache.add_subparsers(
+        dest="action", required=True, metavar="ACTION", parser_class=Parser
+    )
+    for name, run, words in (
+        ("export", commands.cache_export, "write every stored result to a JSONL file"),
+        ("import", commands.cache_import, "add the results of a JSONL file"),
+    ):
+        parser = _verb(actions, name, run, words)
+        parser.add_argument("file", metavar="FILE.jsonl")
+        parser.add_argument("--cache", metavar="FILE")
+
+
+#: Adds each verb, in the order of the help.
+VERBS = (
+    _demo,
+    _judge,
+    _compare,
+    _agreement,
+    _length,
+    _collapse,
+    _plan,
+    _probes,
+    _report,
+    _provenance,
+)
