@@ -101,8 +101,8 @@ def _flips(sizes: list[int], times: list[int]) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("shift", [0, 40, 250, 900])
 def test_thousands_of_pairs_match_integer_counting(shift: int) -> None:
-    """Sign flips of 900 differences of three sizes, from the middle to the far tail."""
-    sizes, times = [1, 2, 4], [300, 350, 250]
+    """Sign flips of 1,000 differences of three sizes, from the middle to the far tail."""
+    sizes, times = [1, 2, 4], [320, 380, 300]
     ways, total = _flips(sizes, times)
     up = [n // 2 + shift // 10 for n in times]
     observed = sum(s * (2 * u - n) for s, u, n in zip(sizes, up, times, strict=True))
@@ -293,7 +293,7 @@ def test_studentized_is_exact_for_small_arms_and_drawn_for_large_ones() -> None:
 
 def test_studentized_matches_every_relabelling_by_hand() -> None:
     """Unequal arms, Welch's statistic of every relabelling of the rows."""
-    control, treatment = [1, 1, 2, 2, 3, 3, 4, 2], [5, 1, 5]
+    control, treatment = [1, 1, 2, 3, 3], [3, 4, 4, 4]
     rows = np.array(control + treatment)
 
     def welch(treated: tuple[int, ...]) -> float:
@@ -305,8 +305,8 @@ def test_studentized_matches_every_relabelling_by_hand() -> None:
             return 0.0 if abs(gap) < 1e-12 else float(np.copysign(np.inf, gap))
         return float(gap / spread**0.5)
 
-    seen = welch((8, 9, 10))
-    every = [welch(x) for x in itertools.combinations(range(11), 3)]
+    seen = welch((5, 6, 7, 8))
+    every = [welch(x) for x in itertools.combinations(range(9), 4)]
     counts = [np.bincount(np.array(x) - 1, minlength=5) for x in (control, treatment)]
     for alternative, far in (
         ("two-sided", [abs(t) >= abs(seen) - 1e-9 for t in every]),
