@@ -1,6 +1,6 @@
 """Time and memory of the exact statistics, beside scipy's, on this machine.
 
-Run by hand: `python tests/benchmarks/bench_statistics.py [--quick]`. It prints the table
+Run by hand: `python tests/benchmarks/bench_statistics.py [--quick]`; prints the table
 of RESULTS_statistics.md. Every figure comes from a fresh process, so that peak memory
 (the process's resident maximum, less what it held before) is that task's own. scipy is
 run with its documented batches where its default would not fit in memory.
