@@ -29,6 +29,9 @@ Array = NDArray[np.float64]
 #: Below this many items an interval is marked unreliable (coverage is measured in
 #: tests/stats/test_agreement.py).
 RELIABLE_ITEMS = 100
+#: Fewer pairs this far apart than this decide kappa and AC2 almost alone (measured:
+#: 91% coverage of AC2 at 300 items with about six of them).
+_FEW_FAR = 10
 #: More levels than this are treated as real numbers.
 _MOST_LEVELS = 101
 _RESAMPLES = 2000
@@ -178,6 +181,13 @@ def agreement(
         what = "items" if groups is None else "clusters"
         notes.append(
             f"{units} {what} are few: intervals are unreliable below {RELIABLE_ITEMS}."
+        )
+    far = int((np.abs(y - x) >= 2).sum()) if tabular else 0
+    if reliable and 0 < far < _FEW_FAR:
+        reliable = False
+        notes.append(
+            f"Only {far} pairs are two or more levels apart: the intervals of kappa "
+            "and AC2 rest on them and are unreliable."
         )
     return Agreement(
         n=n,

@@ -175,10 +175,10 @@ def test_self_agreement_counts_flips_per_item():
 
 def test_hidden_repeats_are_per_person():
     """Two people's labels are not each other's repeats."""
-    labels = long([("a", "x", 2), ("a", "x", 3, 1), ("a", "y", 5)])
+    labels = long([("a", "x", 2), ("a", "x", 3, 1), ("a", "y", 5), ("a", "y", 5, 1)])
     found = self_agreement(labels, value="label", turn="repeat")
-    assert found.n_pairs == 1
-    assert found.mean_change == 1
+    assert (found.n_items, found.n_pairs) == (2, 2)
+    assert found.mean_change == 0.5
 
 
 def test_slices_by_a_column_and_by_length():
@@ -275,3 +275,11 @@ def test_correction_over_annotators_is_benjamini_yekutieli():
     for pvalues in cases:
         wanted = multipletests(pvalues, 0.05, method="fdr_by")[0]
         assert _benjamini_yekutieli(pvalues, 0.05).tolist() == wanted.tolist()
+
+
+def test_a_good_judge_makes_labels_worth_more():
+    """The planned corrected effect is narrower than labels alone would give."""
+    shares = [1, 1, 1, 1, 1]
+    plan = label_plan(shares, exact=0.95, adjacent=1, sizes=(100,), judged_per_arm=5000)
+    alone = 1.96 * (2 * 2.0 / 50) ** 0.5  # five equal levels: variance 2, 50 an arm
+    assert plan.rows[0].effect_half_width < 0.4 * alone
