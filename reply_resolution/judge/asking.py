@@ -167,7 +167,7 @@ class Asker:
                 case.first = None
             elif self._doubt(case, outcome):
                 return True
-        if case.best is None:  # no form fits, and there is no call left for this reply
+        if case.abandoned:  # no form fits, and no call is left for this reply
             failure = Failure(reading.status, reading.detail or "", case.calls)
             self._record.failures[case.item.entry] = failure
             self._books.keep(None, case.attempts)
@@ -197,7 +197,8 @@ class Asker:
         if usual or case.first is not None:
             return False
         case.best = None  # it was given in a form that is not used
-        return case.paid < MAX_PAID
+        case.abandoned = case.paid >= MAX_PAID
+        return not case.abandoned
 
     def _adapt(self, case: Case, outcome: Outcome) -> None:
         """The server does not take a parameter or schema: ask differently."""

@@ -76,6 +76,7 @@ class Case:
         cap: Limit on the answer's tokens, if other than usual.
         best: The last answer.
         first: The answer in the usual form, while another form is tried.
+        abandoned: Whether its calls are used up on forms that were given up.
         asked_at: When the last call started, UTC.
         attempts: The calls, for the diary.
     """
@@ -91,6 +92,7 @@ class Case:
     cap: int | None = None
     best: Outcome | None = None
     first: Outcome | None = None
+    abandoned: bool = False
     asked_at: str = ""
     attempts: list[Attempt] = field(default_factory=list)
 

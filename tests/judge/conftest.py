@@ -1,6 +1,6 @@
 """What the judge's tests share: a real HTTP server on loopback, and clean settings."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import importlib.util
 from pathlib import Path
 import sys
