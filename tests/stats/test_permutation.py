@@ -101,7 +101,7 @@ def _flips(sizes: list[int], times: list[int]) -> tuple[list[int], int]:
 
 @pytest.mark.parametrize("shift", [0, 40, 250, 900])
 def test_thousands_of_pairs_match_integer_counting(shift: int) -> None:
-    """Sign flips of 1,000 differences of three sizes, from the middle to the far tail."""
+    """Sign flips of 1,000 differences of three sizes, middle to far tail."""
     sizes, times = [1, 2, 4], [320, 380, 300]
     ways, total = _flips(sizes, times)
     up = [n // 2 + shift // 10 for n in times]
