@@ -96,7 +96,10 @@ def collapse(a: Namespace) -> int:
         control=a.control,
         arm=a.arm,
         score=a.score,
+        pair=a.pair,
+        cluster=a.cluster,
         cut=a.cut,
+        cuts_seen=a.cuts_seen or (),
         effect=a.effect,
         assume=a.assume,
     )

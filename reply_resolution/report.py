@@ -129,9 +129,15 @@ def _execute(path: Path, executed: Path, values: dict[str, Any], timeout: int) -
         c for c in book.cells if "interactive" not in c.metadata.get("tags", [])
     ]
     config = Config()
-    if os.name == "posix":  # sockets in the file system: no open port, no warning
-        config.KernelManager.transport = "ipc"
-    with tempfile.TemporaryDirectory(dir=executed.parent) as scratch:
+    with (
+        tempfile.TemporaryDirectory(dir=executed.parent) as scratch,
+        tempfile.TemporaryDirectory(prefix="rr-") as sockets,
+    ):
+        if os.name == "posix":
+            # Sockets in the file system: no open port. Each run has its own folder;
+            # the default is the working directory, where two runs would meet.
+            config.KernelManager.transport = "ipc"
+            config.KernelManager.ip = f"{sockets}/kernel"
         draft = Path(scratch) / executed.name
         try:
             papermill.execute_notebook(

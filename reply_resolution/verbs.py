@@ -268,6 +268,16 @@ def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
         default="shift",
         help="the effect",
     )
+    parser.add_argument("--pair", metavar="COL", help="rows with one value are a pair")
+    parser.add_argument("--cluster", metavar="COL", help="the unit of randomisation")
+    parser.add_argument(
+        "--cuts-seen",
+        nargs="+",
+        type=int,
+        choices=[2, 3, 4, 5],
+        metavar="CUT",
+        help="cuts tried on these arms before this one; each is paid for",
+    )
     _json(parser)
 
 
