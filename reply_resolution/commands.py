@@ -117,8 +117,7 @@ def plan(a: Namespace) -> int:
 def judge(a: Namespace) -> int:
     """`judge`: a table of replies in, a table of verdicts out."""
     from reply_resolution.judge.budget import Price
-    from reply_resolution.judge.judge import estimate
-    from reply_resolution.judge.judge import judge as judge_replies
+    from reply_resolution.judge.judge import estimate, judge_replies
     from reply_resolution.replies import read_replies
 
     if a.out is None and not a.dry_run:
@@ -232,7 +231,7 @@ def write_table(frame: "pl.DataFrame", path: str | Path) -> None:
 
 def probes(a: Namespace) -> int:
     """`probes`: the card of a judge on probes whose right answer is known."""
-    from reply_resolution.judge.judge import judge as judge_replies
+    from reply_resolution.judge.judge import judge_replies
     from reply_resolution.judge.probes import load_probes, probe_card, probes_frame
 
     known = load_probes()

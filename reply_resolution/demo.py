@@ -53,7 +53,7 @@ def run_demo(out: Path, *, pdf: bool | None = None) -> int:
 
 def _judge_all(out: Path) -> dict[str, str]:
     from reply_resolution.commands import write_table
-    from reply_resolution.judge.judge import judge, record
+    from reply_resolution.judge.judge import judge_replies, record
     from reply_resolution.replies import read_replies
     from reply_resolution.verdicts import read_verdicts
 
@@ -65,7 +65,9 @@ def _judge_all(out: Path) -> dict[str, str]:
         replies = read_replies(data / table).frame
         recorded = read_verdicts(data / recording).frame
         record(replies, recorded, **RECORDED, cache=cache)
-        run = judge(replies, **RECORDED, cache=cache, offline=True, progress=False)
+        run = judge_replies(
+            replies, **RECORDED, cache=cache, offline=True, progress=False
+        )
         rows += run.summary.rows
         calls += run.summary.calls
         written[table] = str(out / recording)

@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.judge import judge, record
+from reply_resolution.judge.judge import judge_replies, record
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.replies import read_replies
 from reply_resolution.verdicts import read_verdicts
@@ -37,7 +37,7 @@ def test_recorded_verdicts_replay_without_a_call(root: Path, table: str) -> None
     recorded = read_verdicts(root / "data" / f"verdicts_{table}.jsonl").frame
     with Cache.open(":memory:") as cache:
         record(replies, recorded, cache=cache)
-        run = judge(replies, cache=cache, offline=True, progress=False)
+        run = judge_replies(replies, cache=cache, offline=True, progress=False)
     assert run.summary.calls == 0
     key = ["request_id"] if table == "calibration" else ["request_id", "arm"]
     first = recorded.filter(pl.col("vote") == 0).select(*key, said="score")

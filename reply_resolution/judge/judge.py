@@ -29,7 +29,7 @@ from reply_resolution.judge.recording import record
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.run import Estimate, JudgeRun
 
-__all__ = ["estimate", "judge", "record"]
+__all__ = ["estimate", "judge_replies", "record"]
 
 #: Enough for a verdict with a reason, and for a little reasoning before it.
 DEFAULT_MAX_COMPLETION_TOKENS = 1024
@@ -37,7 +37,7 @@ DEFAULT_TIMEOUT = 120.0
 _NOTE_ROWS = 20_000
 
 
-def judge(
+def judge_replies(
     replies: pl.DataFrame,
     *,
     rubric: Rubric | None = None,

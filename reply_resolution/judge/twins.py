@@ -118,7 +118,7 @@ def judge_twins(
     Returns:
         Pairs, as from `twin_pairs`.
     """
-    from reply_resolution.judge.judge import judge
+    from reply_resolution.judge.judge import judge_replies
 
     twins, keys = _checked(twins, replies)
     asked = [c for c in ("request", "context", "conversation") if c in replies.columns]
@@ -134,7 +134,7 @@ def judge_twins(
     ]
     first = originals.with_columns(kind=pl.lit("original")).select(columns)
     second = made.select(columns)
-    verdicts = judge(pl.concat([first, second]), **options).verdicts
+    verdicts = judge_replies(pl.concat([first, second]), **options).verdicts
     return twin_pairs(
         first.drop("arm"),
         second.rename({"arm": "kind"}),

@@ -143,7 +143,7 @@ def overhead(n: int = 2000, concurrency: int = 64, repeats: int = 3) -> None:
     """CPU per 1,000 calls beside the raw client's `create`, alternating."""
     import openai  # noqa: F401 - imported before anything is measured
 
-    from reply_resolution.judge.judge import judge
+    from reply_resolution.judge.judge import judge_replies
 
     raw, ours, rates, memory = [], [], [], []
     with Server(0.05) as server, tempfile.TemporaryDirectory() as folder:
@@ -159,14 +159,16 @@ def overhead(n: int = 2000, concurrency: int = 64, repeats: int = 3) -> None:
             before = server.stats()["calls"]
             with PeakMemory() as peak:
                 start, wall = time.process_time(), time.perf_counter()
-                run = judge(frame, cache=cache, concurrency=concurrency, **options)
+                run = judge_replies(
+                    frame, cache=cache, concurrency=concurrency, **options
+                )
                 ours.append(time.process_time() - start)
                 rates[-1].append(n / (time.perf_counter() - wall))
             memory.append(peak.grown)
             assert run.summary.scored == n
             assert server.stats()["calls"] - before == n
             start, wall = time.process_time(), time.perf_counter()
-            warm = judge(frame, cache=cache, **options)
+            warm = judge_replies(frame, cache=cache, **options)
             rates[-1] += [time.process_time() - start, n / (time.perf_counter() - wall)]
             assert warm.summary.calls == 0
         most = server.stats()["max"]
@@ -208,7 +210,7 @@ def _fill(path: Path, frame: Any) -> None:
 
 def warm(n: int = 100_000, repeats: int = 3) -> None:
     """Cached verdicts back as a frame."""
-    from reply_resolution.judge.judge import judge
+    from reply_resolution.judge.judge import judge_replies
 
     with tempfile.TemporaryDirectory() as folder:
         frame = replies(n)
@@ -216,7 +218,7 @@ def warm(n: int = 100_000, repeats: int = 3) -> None:
         seconds, cpu = [], []
         for _ in range(repeats):
             start, wall = time.process_time(), time.perf_counter()
-            run = judge(frame, cache=Path(folder) / "c.sqlite")
+            run = judge_replies(frame, cache=Path(folder) / "c.sqlite")
             seconds.append(time.perf_counter() - wall)
             cpu.append(time.process_time() - start)
             assert run.summary.cached == n
@@ -231,11 +233,11 @@ def _memory_of(n: int, cap: int, url: str, cache: str) -> None:
     import openai  # noqa: F401
 
     from reply_resolution.judge.budget import Limits
-    from reply_resolution.judge.judge import judge
+    from reply_resolution.judge.judge import judge_replies
 
     frame = replies(n)
     with PeakMemory() as peak:
-        run = judge(
+        run = judge_replies(
             frame,
             model="m",
             base_url=url,
@@ -266,7 +268,7 @@ _CELL = """
 import sys, time
 sys.path.insert(0, {folder!r})
 from bench_judge import replies
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 import openai
 frame = replies({n}, start={start})
 begin, cpu = time.perf_counter(), time.process_time()
@@ -323,7 +325,7 @@ def drill() -> None:
 
     from reply_resolution.errors import JudgeError
     from reply_resolution.judge import asking
-    from reply_resolution.judge.judge import judge
+    from reply_resolution.judge.judge import judge_replies
 
     asking.FIRST_WAIT = 0.002
     loopback = _load(LOOPBACK)
@@ -340,7 +342,7 @@ def drill() -> None:
                     )
                 )
             try:
-                run = judge(
+                run = judge_replies(
                     row, model="m", base_url=server.url, cache=":memory:", timeout=0.3
                 )
                 found = run.verdicts.row(0, named=True)

@@ -16,7 +16,7 @@ from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.client import MAX_RETRY_AFTER, _retry_after
 from reply_resolution.judge.dialect import Dialect, adapt
 from reply_resolution.judge.endpoint import resolve_endpoint
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 from reply_resolution.judge.reading import read_completion, read_text
 from reply_resolution.judge.worklist import MAX_MESSAGE_BYTES
 
@@ -205,16 +205,16 @@ def test_a_server_s_limits_are_learnt_once_and_belong_to_the_judge(
     loopback: Any,
 ) -> None:
     """What a 400 refuses is not sent again; the judge id says how it was asked."""
-    plain = judge(make_replies(2), model="plain", base_url=server.url)
+    plain = judge_replies(make_replies(2), model="plain", base_url=server.url)
     server.forget()
     server.behave(loopback.without(*refused))
     rows = make_replies(6)
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     assert run.summary.scored == 6
     assert server.calls == 6 + extra_calls
     assert run.summary.notes == (f"this server was asked differently: {changes}",)
     assert run.judge_id != plain.judge_id
-    more = judge(make_replies(9), model="m", base_url=server.url)
+    more = judge_replies(make_replies(9), model="m", base_url=server.url)
     assert server.calls == 9 + extra_calls  # remembered
     assert more.judge_id == run.judge_id
     with Cache.open() as cache:
@@ -228,11 +228,11 @@ def test_a_schema_that_is_ignored_is_noticed_from_the_answer(
 ) -> None:
     """A server that takes the schema and answers prose is asked by tool instead."""
     server.behave(loopback.ignores_schema)
-    run = judge(make_replies(5), model="m", base_url=server.url)
+    run = judge_replies(make_replies(5), model="m", base_url=server.url)
     assert run.summary.scored == 5
     assert server.calls == 6
     assert run.verdicts["attempts"].max() == 2
-    judge(make_replies(8), model="m", base_url=server.url)
+    judge_replies(make_replies(8), model="m", base_url=server.url)
     assert server.calls == 9
 
 
@@ -247,7 +247,7 @@ def test_a_server_that_ignores_schema_and_tools_is_asked_for_plain_json(
         return loopback.completion(request, "I would give it a 4.")
 
     server.behave(ignores)
-    run = judge(make_replies(5), model="m", base_url=server.url)
+    run = judge_replies(make_replies(5), model="m", base_url=server.url)
     assert sorted(run.verdicts["status"]) == ["invalid", *["scored"] * 4]
     assert server.calls == 2 + 4
     assert "json_object" in run.summary.notes[0]
@@ -258,7 +258,7 @@ def test_a_bad_model_is_not_mistaken_for_a_bad_server(
 ) -> None:
     """Where no form helps, every reply is `invalid` by the usual form's answer."""
     server.behave("prose")
-    run = judge(make_replies(5), model="m", base_url=server.url)
+    run = judge_replies(make_replies(5), model="m", base_url=server.url)
     assert run.verdicts["status"].to_list() == ["invalid"] * 5
     assert server.calls == 10
     assert run.summary.notes == ()
@@ -273,23 +273,23 @@ def test_no_reply_is_paid_more_than_twice_while_forms_are_tried(
     prose = loopback.say("I would give it a 4.")
     server.behave(prose, prose, "hang", prose, "good")
     options: dict[str, Any] = {"model": "m", "base_url": server.url, "timeout": 1.0}
-    run = judge(make_replies(2), concurrency=1, **options)
+    run = judge_replies(make_replies(2), concurrency=1, **options)
     assert server.calls == 4
     assert run.verdicts["attempts"].to_list() == [2, 2]
     assert run.verdicts["status"].to_list() == ["invalid", "invalid"]
     # Only the answer in the usual form is kept under this judge id.
-    assert judge(make_replies(2), **options).summary.cached == 1
+    assert judge_replies(make_replies(2), **options).summary.cached == 1
 
 
 def test_a_server_that_changes_its_mind_stops_the_run(
     make_replies: Callable[..., pl.DataFrame], server: Any, loopback: Any
 ) -> None:
     """What was learnt is forgotten, so that the next run asks anew."""
-    judge(make_replies(2), model="m", base_url=server.url)
+    judge_replies(make_replies(2), model="m", base_url=server.url)
     server.behave(loopback.without("temperature"))
     with pytest.raises(JudgeError, match="Run again"):
-        judge(make_replies(4), model="m", base_url=server.url)
-    run = judge(make_replies(4), model="m", base_url=server.url)
+        judge_replies(make_replies(4), model="m", base_url=server.url)
+    run = judge_replies(make_replies(4), model="m", base_url=server.url)
     assert run.summary.scored == 4
     assert "temperature left out" in run.summary.notes[0]
 
@@ -300,7 +300,7 @@ def test_a_request_refused_for_good_stops_with_the_server_s_words(
     """A 400 that names nothing of ours stops the run at the first reply."""
     server.behave(lambda r: loopback.error(400, "the moon is full"))
     with pytest.raises(JudgeError, match="the moon is full"):
-        judge(make_replies(4), model="m", base_url=server.url)
+        judge_replies(make_replies(4), model="m", base_url=server.url)
     assert server.calls == 1
 
 
@@ -308,7 +308,7 @@ def test_only_the_untrusted_fields_leave_the_machine(
     make_replies: Callable[..., pl.DataFrame], server: Any
 ) -> None:
     """Arm, ids, users and other columns are never sent; real UTF-8 is."""
-    judge(make_replies(2), model="m", base_url=server.url)
+    judge_replies(make_replies(2), model="m", base_url=server.url)
     body = server.bodies()[0]
     system, user = body["messages"]
     assert system["role"] == "system"

@@ -10,7 +10,7 @@ import pytest
 from reply_resolution.errors import JudgeError
 from reply_resolution.judge import asking
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 
 #: Fault -> (status, detail, HTTP calls, kept in the cache).
 OUTCOMES = {
@@ -73,20 +73,20 @@ def test_every_fault_has_a_status_within_its_calls(
     status, detail, calls, kept = OUTCOMES[fault]
     options: dict[str, Any] = {"model": "m", "base_url": server.url, "timeout": 0.25}
     if known:  # the server has answered before, so nothing is tried out
-        judge(one_reply.with_columns(reply=pl.lit("another")), **options)
+        judge_replies(one_reply.with_columns(reply=pl.lit("another")), **options)
         server.forget()
     server.behave(fault)
     if fault == "429":  # the same, without waiting a second twelve times
         server.behave(
             lambda r: loopback.error(429, "slow", headers={"retry-after-ms": "2"})
         )
-    run = judge(one_reply, **options)
+    run = judge_replies(one_reply, **options)
     row = run.verdicts.row(0, named=True)
     assert (row["status"], row["status_detail"]) == (status, detail)
     assert row["score"] is None
     assert server.calls == calls == run.summary.calls == row["attempts"]
     server.behave("good")
-    again = judge(one_reply, **options)
+    again = judge_replies(one_reply, **options)
     assert again.summary.cached == int(kept)
     assert again.verdicts["status"].to_list() == [status if kept else "scored"]
 
@@ -99,7 +99,7 @@ def test_a_run_nobody_can_answer_stops_with_one_message(
     words, calls = STOPS[fault]
     server.behave(fault)
     with pytest.raises(JudgeError, match=words) as caught:
-        judge(make_replies(6), model="m", base_url=server.url)
+        judge_replies(make_replies(6), model="m", base_url=server.url)
     assert server.calls == calls
     assert caught.value.run.verdicts["status"].to_list() == ["not_judged"] * 6
     assert set(caught.value.run.verdicts["status_detail"]) == {"stopped"}
@@ -112,11 +112,11 @@ def test_a_stop_in_the_middle_keeps_what_was_judged(
     server.behave(*["good"] * 4, "insufficient_quota")
     rows = make_replies(12)
     with pytest.raises(JudgeError, match="no credit") as caught:
-        judge(rows, model="m", base_url=server.url, concurrency=1)
+        judge_replies(rows, model="m", base_url=server.url, concurrency=1)
     assert caught.value.run.verdicts["status"].to_list().count("scored") == 4
     assert server.calls == 5
     server.behave("good")
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     assert (run.summary.cached, run.summary.calls) == (4, 8)
 
 
@@ -124,7 +124,7 @@ def test_a_stop_in_the_middle_keeps_what_was_judged(
 def test_a_server_that_is_not_there_is_said_at_once(one_reply: pl.DataFrame) -> None:
     """Nobody listening is one clear message after a few tries, not a failed row."""
     with pytest.raises(JudgeError, match="does not answer"):
-        judge(one_reply, model="m", base_url="http://127.0.0.1:9/v1")
+        judge_replies(one_reply, model="m", base_url="http://127.0.0.1:9/v1")
 
 
 @pytest.mark.usefixtures("_quick")
@@ -134,7 +134,7 @@ def test_a_server_that_dies_stops_the_run(
     """After twenty verdicts failed in a row the rest is not tried in turn."""
     server.behave(*["good"] * 5, "500")
     with pytest.raises(JudgeError, match="in a row failed") as caught:
-        judge(
+        judge_replies(
             make_replies(200), model="m", base_url=server.url, concurrency=4, attempts=2
         )
     statuses = caught.value.run.verdicts["status"].to_list()
@@ -147,7 +147,7 @@ def test_a_server_that_dies_stops_the_run(
 def test_faults_that_pass_leave_a_score(one_reply: pl.DataFrame, server: Any) -> None:
     """500, a reset and a 503 are asked again; the attempts are counted."""
     server.behave("500", "reset", "503", "good")
-    run = judge(one_reply, model="m", base_url=server.url)
+    run = judge_replies(one_reply, model="m", base_url=server.url)
     assert run.verdicts["status"].to_list() == ["scored"]
     assert run.verdicts["attempts"].to_list() == [4]
     assert run.summary.unknown_usage == 1  # the reset may have been billed
@@ -158,7 +158,9 @@ def test_a_cut_answer_is_asked_again_with_twice_the_tokens(
 ) -> None:
     """The re-ask of a truncated answer gets room, and its answer counts."""
     server.behave("truncated", "good")
-    run = judge(one_reply, model="m", base_url=server.url, max_completion_tokens=50)
+    run = judge_replies(
+        one_reply, model="m", base_url=server.url, max_completion_tokens=50
+    )
     assert run.verdicts["status"].to_list() == ["scored"]
     limits = [b["max_completion_tokens"] for b in server.bodies()]
     assert limits == [50, 100]
@@ -178,7 +180,7 @@ def test_one_bad_row_does_not_touch_the_others(
 
     server.behave(mixed)
     rows = make_replies(10)
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     assert run.verdicts["request_id"].to_list() == rows["request_id"].to_list()
     found = dict(run.verdicts.select("request_id", "status").iter_rows())
     assert {k: v for k, v in found.items() if v != "scored"} == {
@@ -198,7 +200,7 @@ def test_a_row_too_long_is_a_status_and_never_sent(
         .then(pl.lit("x" * 1_000_000))
         .otherwise("reply")
     )
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     assert run.verdicts["status"].to_list() == ["scored", "failed", "scored", "scored"]
     assert run.verdicts["status_detail"][1] == "too_long"
     assert server.calls == 3
@@ -215,7 +217,7 @@ def test_a_row_the_server_finds_too_long_is_a_status(
         ),
         "good",
     )
-    run = judge(make_replies(3), model="m", base_url=server.url, concurrency=1)
+    run = judge_replies(make_replies(3), model="m", base_url=server.url, concurrency=1)
     assert sorted(run.verdicts["status"]) == ["failed", "scored", "scored"]
     assert server.calls == 3
 
@@ -226,7 +228,7 @@ def test_retry_after_holds_everybody_back_once(
     """One 429 with Retry-After pauses all workers for that long, then all go on."""
     import time
 
-    judge(make_replies(1), model="m", base_url=server.url)  # meet the server
+    judge_replies(make_replies(1), model="m", base_url=server.url)  # meet the server
     arrivals: list[float] = []
     refused: list[float] = []
 
@@ -239,7 +241,7 @@ def test_retry_after_holds_everybody_back_once(
 
     server.behave(limited)
     server.latency = 0.05
-    run = judge(make_replies(60), model="m", base_url=server.url, concurrency=8)
+    run = judge_replies(make_replies(60), model="m", base_url=server.url, concurrency=8)
     assert run.summary.scored == 60
     # What was in flight when the refusal came may still arrive; nothing else does.
     quiet = [t for t in arrivals if refused[0] + 0.15 < t < refused[0] + 0.95]
@@ -264,13 +266,13 @@ def test_secrets_stay_out_of_messages_tables_and_the_cache(
         return loopback.completion(request, loopback.verdict(3, f"I saw {key}."))
 
     server.behave(echo)
-    run = judge(make_replies(2), model="m", **options)
+    run = judge_replies(make_replies(2), model="m", **options)
     assert server.requests[0].headers["authorization"] == f"Bearer {key}"
     messages = [run.summary.text(), repr(run), str(run.verdicts.to_dicts())]
     for fault in (401, 404, 500, 400):
         server.behave(lambda r, f=fault: loopback.error(f, f"bad key {key} for you"))
         with pytest.raises(JudgeError) as caught:
-            judge(
+            judge_replies(
                 make_replies(25),
                 model=f"m{fault}",
                 attempts=1,

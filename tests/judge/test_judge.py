@@ -18,7 +18,7 @@ import pytest
 from reply_resolution.errors import BudgetError, CacheError, JudgeError, TableError
 from reply_resolution.judge.budget import Ledger, Limits, Price
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.judge import estimate, judge, record
+from reply_resolution.judge.judge import estimate, judge_replies, record
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.verdicts import VERDICT_SCHEMA
 
@@ -31,7 +31,7 @@ def test_every_row_comes_back_in_order_with_the_agreed_columns(
     """The verdict of each reply is its own, in the table's order and schema."""
     rows = make_replies(40)
     server.latency = 0.002
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     table = run.verdicts
     assert table.columns[: len(VERDICT_SCHEMA)] == list(VERDICT_SCHEMA)
     assert table.schema["score"] == pl.Int8
@@ -51,8 +51,8 @@ def test_running_again_costs_nothing_and_gives_the_same(
 ) -> None:
     """The second run makes no call, and differs only in saying `cached`."""
     rows = make_replies(10)
-    first = judge(rows, model="m", base_url=server.url)
-    again = judge(rows, model="m", base_url=server.url)
+    first = judge_replies(rows, model="m", base_url=server.url)
+    again = judge_replies(rows, model="m", base_url=server.url)
     assert (first.summary.calls, again.summary.calls, server.calls) == (10, 0, 10)
     assert again.verdicts["cached"].all()
     assert not first.verdicts["cached"].any()
@@ -62,7 +62,7 @@ def test_running_again_costs_nothing_and_gives_the_same(
 def test_duplicates_cost_one_call(make_replies: Make, server: Any) -> None:
     """Ten rows of one message are one call; the nine others count as cached."""
     rows = make_replies(10).with_columns(request=pl.lit("R"), reply=pl.lit("same"))
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     assert server.calls == 1
     assert run.summary.scored == 10
     assert run.verdicts["cached"].to_list().count(False) == 1
@@ -73,15 +73,15 @@ def test_columns_that_are_not_sent_reuse_the_verdicts(
 ) -> None:
     """Another arm, id or cut asks nothing; one byte of the reply asks again."""
     rows = make_replies(4)
-    judge(rows, model="m", base_url=server.url)
+    judge_replies(rows, model="m", base_url=server.url)
     other = rows.with_columns(
         arm=pl.lit("x"), request_id=pl.col("user_id") + pl.col("request_id")
     )
     cut = Rubric.default().replace(cut=3)
-    run = judge(other, model="m", base_url=server.url, rubric=cut)
+    run = judge_replies(other, model="m", base_url=server.url, rubric=cut)
     assert (run.summary.calls, server.calls) == (0, 4)
     assert run.metric_version.startswith("reply_resolution@v2:")
-    judge(
+    judge_replies(
         rows.with_columns(reply=pl.col("reply") + " "), model="m", base_url=server.url
     )
     assert server.calls == 8
@@ -94,7 +94,7 @@ def test_empty_replies_are_scored_by_rule(make_replies: Make, server: Any) -> No
         .then(pl.lit(" \u200b"))
         .otherwise("reply")
     )
-    run = judge(rows, model="m", base_url=server.url)
+    run = judge_replies(rows, model="m", base_url=server.url)
     row = run.verdicts.row(2, named=True)
     assert (row["score"], row["status"], row["status_detail"]) == (1, "scored", "empty")
     assert (server.calls, run.summary.empty) == (3, 1)
@@ -103,12 +103,12 @@ def test_empty_replies_are_scored_by_rule(make_replies: Make, server: Any) -> No
 def test_votes_are_independent_calls(make_replies: Make, server: Any) -> None:
     """Each vote on a reply is a call and a row of its own, kept apart in the cache."""
     rows = make_replies(3)
-    run = judge(rows, model="m", base_url=server.url, votes=3)
+    run = judge_replies(rows, model="m", base_url=server.url, votes=3)
     assert run.verdicts.select("request_id", "vote").rows() == [
         (f"q{i}", v) for i in range(3) for v in range(3)
     ]
     assert server.calls == 9
-    judge(rows, model="m", base_url=server.url)
+    judge_replies(rows, model="m", base_url=server.url)
     assert server.calls == 9
 
 
@@ -118,7 +118,7 @@ def test_a_cap_on_calls_leaves_a_fair_experiment(
     """At the cap the rest is `not_judged`, the arms are level, and it goes on later."""
     rows = make_replies(60)
     options: dict[str, Any] = {"model": "m", "base_url": server.url}
-    run = judge(rows, limits=Limits(max_calls=21), **options)
+    run = judge_replies(rows, limits=Limits(max_calls=21), **options)
     assert server.calls == 21 == run.summary.calls
     assert run.summary.capped == "calls per run"
     judged = run.verdicts.filter(pl.col("status") == "scored")
@@ -127,7 +127,7 @@ def test_a_cap_on_calls_leaves_a_fair_experiment(
     counts = judged["arm"].value_counts()["count"].to_list()
     assert sorted(counts) == [10, 11]
     assert run.summary.coverage() == {"control": 1.0, "treatment": 1.0}
-    assert judge(rows, **options).summary.calls == 39
+    assert judge_replies(rows, **options).summary.calls == 39
 
 
 @pytest.mark.parametrize("concurrency", [1, 16])
@@ -136,7 +136,7 @@ def test_a_cap_on_tokens_holds_whatever_is_in_flight(
 ) -> None:
     """What the server bills never exceeds the cap, and most of the cap is used."""
     server.latency = 0.005
-    run = judge(
+    run = judge_replies(
         make_replies(80),
         model="m",
         base_url=server.url,
@@ -154,9 +154,9 @@ def test_a_cap_in_usd_needs_a_price_and_holds(make_replies: Make, server: Any) -
     """Without a price a cap in USD is refused before any call; with one it holds."""
     options: dict[str, Any] = {"model": "m", "base_url": server.url}
     with pytest.raises(BudgetError, match="price"):
-        judge(make_replies(5), limits=Limits(max_usd=1.0), **options)
+        judge_replies(make_replies(5), limits=Limits(max_usd=1.0), **options)
     assert server.calls == 0
-    run = judge(
+    run = judge_replies(
         make_replies(80),
         limits=Limits(max_usd=0.02),
         price=Price(input=1.0, output=2.0),
@@ -175,7 +175,7 @@ def test_a_server_that_bills_more_than_it_may_stops_the_run(
     server.behave(
         lambda r: loopback.completion(r, loopback.verdict(4), usage=(300, 90_000))
     )
-    run = judge(
+    run = judge_replies(
         make_replies(200),
         model="m",
         base_url=server.url,
@@ -196,7 +196,9 @@ def test_the_ledger_counts_what_the_server_counts(
     monkeypatch.setattr(asking, "FIRST_WAIT", 0.001)
     server.behave("500", "good", "nine", "503", "reset", "good")
     with Cache.open(tmp_path / "c.sqlite") as cache:
-        judge(make_replies(6), model="m", base_url=server.url, cache=cache, run_id="r")
+        judge_replies(
+            make_replies(6), model="m", base_url=server.url, cache=cache, run_id="r"
+        )
         spent = Ledger(cache, None, "r").spent()
     assert spent.calls == server.calls
     assert spent.open_calls == 0
@@ -209,14 +211,14 @@ def test_without_a_key_the_cache_is_replayed_or_the_gap_is_said(
     rows = make_replies(5)
     url = "https://judge.example.com/v1"
     with pytest.raises(JudgeError) as caught:
-        judge(rows, model="m", base_url=url)
+        judge_replies(rows, model="m", base_url=url)
     for word in ("no verdict for 5 of 5", "OPENAI_API_KEY", "--base-url", "'q"):
         assert word in str(caught.value)
-    judge(rows.head(3), model="m", base_url=server.url)
-    run = judge(rows.head(3), model="m", base_url=server.url, offline=True)
+    judge_replies(rows.head(3), model="m", base_url=server.url)
+    run = judge_replies(rows.head(3), model="m", base_url=server.url, offline=True)
     assert run.summary.cached == 3
     with pytest.raises(JudgeError, match="no verdict for 2 of 5"):
-        judge(rows, model="m", base_url=server.url, offline=True)
+        judge_replies(rows, model="m", base_url=server.url, offline=True)
     assert server.calls == 3
 
 
@@ -227,11 +229,14 @@ def test_a_cache_that_cannot_be_written_is_replayed(
     path = tmp_path / "c.sqlite"
     rows = make_replies(3)
     options: dict[str, Any] = {"model": "m", "base_url": server.url}
-    judge(rows, cache=path, **options)
+    judge_replies(rows, cache=path, **options)
     with Cache.open(path, read_only=True) as fixed:
-        assert judge(rows, cache=fixed, offline=True, **options).summary.cached == 3
+        assert (
+            judge_replies(rows, cache=fixed, offline=True, **options).summary.cached
+            == 3
+        )
         with pytest.raises(CacheError, match="reading only"):
-            judge(make_replies(4), cache=fixed, **options)
+            judge_replies(make_replies(4), cache=fixed, **options)
     assert server.calls == 3
 
 
@@ -254,14 +259,14 @@ def test_recorded_verdicts_are_replayed_without_a_call(
     cache = tmp_path / "c.sqlite"
     assert record(rows, verdicts, cache=cache) == 5
     assert record(rows, verdicts, cache=cache) == 0
-    run = judge(rows, cache=cache)
+    run = judge_replies(rows, cache=cache)
     assert run.verdicts["score"].to_list() == [1, 2, None, 4]
     assert run.verdicts["status"].to_list() == ["scored", "scored", "refused", "scored"]
     assert set(run.verdicts["model_returned"]) == {"big"}
     assert run.summary.calls == 0
     changed = rows.with_columns(reply=pl.col("reply") + "!")
     with pytest.raises(JudgeError, match="4 of 4"):
-        judge(changed, cache=cache)
+        judge_replies(changed, cache=cache)
 
 
 def test_recording_refuses_what_it_cannot_vouch_for(make_replies: Make) -> None:
@@ -286,7 +291,7 @@ def test_an_estimate_asks_nobody_and_bounds_the_bill(
     assert before.expected_usd is not None
     assert before.max_usd is not None
     assert before.expected_usd < before.max_usd
-    run = judge(rows.head(6), **options)
+    run = judge_replies(rows.head(6), **options)
     assert (
         run.summary.prompt_tokens + run.summary.completion_tokens <= before.max_tokens
     )
@@ -303,13 +308,13 @@ def test_an_interrupt_returns_the_partial_table(
     rows = make_replies(200)
     timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    run = judge(rows, model="m", base_url=server.url, concurrency=8)
+    run = judge_replies(rows, model="m", base_url=server.url, concurrency=8)
     assert run.summary.interrupted
     assert 0 < run.summary.scored < 200
     assert run.summary.scored == server.calls  # what was in flight could end
     left = run.verdicts.filter(pl.col("status") == "not_judged")
     assert set(left["status_detail"]) == {"interrupted"}
-    again = judge(rows, model="m", base_url=server.url, concurrency=64)
+    again = judge_replies(rows, model="m", base_url=server.url, concurrency=64)
     assert again.summary.calls == 200 - run.summary.scored
 
 
@@ -323,7 +328,9 @@ def test_a_hanging_call_does_not_hold_an_interrupt_up(
     server.behave("good", "hang")
     timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
-    run = judge(make_replies(5), model="m", base_url=server.url, run_id="r", timeout=60)
+    run = judge_replies(
+        make_replies(5), model="m", base_url=server.url, run_id="r", timeout=60
+    )
     assert run.summary.interrupted
     assert run.summary.seconds < 10
     assert run.verdicts["status"].to_list().count("scored") == 1
@@ -338,7 +345,7 @@ def test_inside_a_running_loop_it_just_works(make_replies: Make, server: Any) ->
 
     async def cell() -> int:
         mine = asyncio.get_running_loop()
-        run = judge(make_replies(5), model="m", base_url=server.url)
+        run = judge_replies(make_replies(5), model="m", base_url=server.url)
         assert asyncio.get_running_loop() is mine
         assert type(mine).__module__.startswith(("asyncio", "uvloop"))
         return run.summary.scored
@@ -350,9 +357,9 @@ def test_nothing_is_printed_where_nobody_looks(
     make_replies: Make, server: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In a pipe or a cron job there is silence, unless a line is asked for."""
-    judge(make_replies(3), model="m", base_url=server.url)
+    judge_replies(make_replies(3), model="m", base_url=server.url)
     assert capfd.readouterr() == ("", "")
-    judge(make_replies(6), model="m", base_url=server.url, progress=True)
+    judge_replies(make_replies(6), model="m", base_url=server.url, progress=True)
     out, err = capfd.readouterr()
     assert out == ""
     assert err.startswith("judged 3 of 3, ")
@@ -361,7 +368,7 @@ def test_nothing_is_printed_where_nobody_looks(
 
 _CHILD = """
 import sys, polars as pl
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 run = judge(pl.read_ndjson(sys.argv[1]), model="m", base_url=sys.argv[2],
             cache=sys.argv[3], concurrency=4)
 print(run.summary.calls, run.summary.scored)
@@ -375,7 +382,9 @@ def test_two_processes_share_one_cache_and_pay_once(
     rows = make_replies(60)
     rows.write_ndjson(tmp_path / "rows.jsonl")
     server.latency = 0.03
-    judge(rows.head(1), model="m", base_url=server.url, cache=tmp_path / "c.sqlite")
+    judge_replies(
+        rows.head(1), model="m", base_url=server.url, cache=tmp_path / "c.sqlite"
+    )
     command = [sys.executable, "-c", _CHILD, str(tmp_path / "rows.jsonl")]
     command += [server.url, str(tmp_path / "c.sqlite")]
     children = [
@@ -395,7 +404,7 @@ def test_verdicts_are_committed_within_a_second(
     path = tmp_path / "c.sqlite"
     options: dict[str, Any] = {"base_url": server.url, "cache": path, "concurrency": 1}
     thread = threading.Thread(
-        target=lambda: judge(make_replies(12), model="m", **options)
+        target=lambda: judge_replies(make_replies(12), model="m", **options)
     )
     thread.start()
     while server.calls < 9 and thread.is_alive():
@@ -427,7 +436,7 @@ def test_a_killed_run_loses_nothing_committed(
         # what was on its way (four at once), and is never behind it.
         assert 0 <= cache.totals("day", "").calls - counted <= 4
         assert cache.totals("day", "").open_calls == 0
-    run = judge(rows, model="m", base_url=server.url, cache=path)
+    run = judge_replies(rows, model="m", base_url=server.url, cache=path)
     assert run.summary.scored == 400
     # At most 64 verdicts or one second, and four in flight, are asked again.
     assert run.summary.cached >= 80
@@ -440,7 +449,7 @@ def test_a_disk_that_cannot_be_written_is_no_second_payment(
     """A cache that cannot be kept stops the run before a call."""
     (tmp_path / "c.sqlite").write_bytes(b"not a database at all" * 100)
     with pytest.raises(CacheError, match="damaged"):
-        judge(
+        judge_replies(
             make_replies(3), model="m", base_url=server.url, cache=tmp_path / "c.sqlite"
         )
     assert server.calls == 0
@@ -466,20 +475,20 @@ def test_a_table_that_cannot_be_judged_is_refused_before_any_call(
 ) -> None:
     """A missing column, a repeated key or a cell that is no text is one clear error."""
     with pytest.raises(TableError, match=words):
-        judge(change(make_replies(3)), model="m", base_url=server.url)
+        judge_replies(change(make_replies(3)), model="m", base_url=server.url)
     assert server.calls == 0
 
 
 def test_an_empty_table_is_an_empty_result(make_replies: Make) -> None:
     """No rows in, no rows out, no call, no error."""
-    run = judge(make_replies(0))
+    run = judge_replies(make_replies(0))
     assert run.verdicts.height == 0
     assert run.summary.calls == 0
 
 
 def test_rate_limits_space_the_calls(make_replies: Make, server: Any) -> None:
     """1,200 requests a minute are 50 ms apart."""
-    run = judge(
+    run = judge_replies(
         make_replies(11), model="m", base_url=server.url, requests_per_minute=1200
     )
     assert run.summary.scored == 11
@@ -489,6 +498,6 @@ def test_rate_limits_space_the_calls(make_replies: Make, server: Any) -> None:
 def test_many_calls_are_really_in_flight(make_replies: Make, server: Any) -> None:
     """The concurrency asked for is the concurrency at the server."""
     server.latency = 0.1
-    judge(make_replies(1), model="m", base_url=server.url)
-    judge(make_replies(128), model="m", base_url=server.url, concurrency=32)
+    judge_replies(make_replies(1), model="m", base_url=server.url)
+    judge_replies(make_replies(128), model="m", base_url=server.url, concurrency=32)
     assert server.max_in_flight == 32

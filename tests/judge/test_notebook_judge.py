@@ -8,7 +8,7 @@ import polars as pl
 
 _CELL = """
 import asyncio, polars as pl
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 loop = type(asyncio.get_running_loop()).__module__
 run = judge(pl.read_ndjson({rows!r}), model="m", base_url={url!r}, cache={cache!r})
 assert type(asyncio.get_running_loop()).__module__ == loop

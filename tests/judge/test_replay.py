@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import CacheError, VersionMismatchError
-from reply_resolution.judge.judge import judge
+from reply_resolution.judge.judge import judge_replies
 from reply_resolution.judge.replay import replay
 from reply_resolution.judge.rubric import Rubric
 
@@ -21,8 +21,10 @@ def test_the_one_judge_of_a_table_is_found(
     """A judge with any rubric is found by its verdicts; nobody is asked."""
     rows, cache = make_replies(5), tmp_path / "c.sqlite"
     rubric = Rubric.default().replace(wording="Other words.", name="mine")
-    run = judge(rows, model="m", base_url=server.url, cache=cache, rubric=rubric)
-    judge(make_replies(2), model="other", base_url=server.url, cache=cache)
+    run = judge_replies(
+        rows, model="m", base_url=server.url, cache=cache, rubric=rubric
+    )
+    judge_replies(make_replies(2), model="other", base_url=server.url, cache=cache)
     calls = server.calls
     again = replay(rows, cache=cache)
     assert again["score"].to_list() == run.verdicts["score"].to_list()
@@ -38,7 +40,8 @@ def test_two_judges_of_a_table_must_be_told_apart(
     """Which judge is meant is asked for, never guessed."""
     rows, cache = make_replies(3), tmp_path / "c.sqlite"
     runs = [
-        judge(rows, model=m, base_url=server.url, cache=cache) for m in ("m1", "m2")
+        judge_replies(rows, model=m, base_url=server.url, cache=cache)
+        for m in ("m1", "m2")
     ]
     with pytest.raises(VersionMismatchError, match=r"m1 by .* m2 by"):
         replay(rows, cache=cache)
@@ -51,7 +54,7 @@ def test_what_is_missing_is_an_error_with_its_number(
 ) -> None:
     """A cache that has part of a table does not pass for all of it."""
     cache = tmp_path / "c.sqlite"
-    judge(make_replies(3), model="m", base_url=server.url, cache=cache)
+    judge_replies(make_replies(3), model="m", base_url=server.url, cache=cache)
     with pytest.raises(CacheError, match="3 of 5"):
         replay(make_replies(5), cache=cache)
     with pytest.raises(CacheError, match="no cache"):

@@ -118,16 +118,16 @@ def test_the_sample_reaches_the_verdicts(
     make_replies: Callable[..., pl.DataFrame], server: object
 ) -> None:
     """Rows not drawn come back `not_judged`, with their probability."""
-    from reply_resolution.judge.judge import judge
+    from reply_resolution.judge.judge import judge_replies
 
     options = {"model": "m", "base_url": server.url, "seed": 3}  # type: ignore[attr-defined]
     rows = make_replies(20)
-    run = judge(rows, sample=6, **options)
+    run = judge_replies(rows, sample=6, **options)
     left = run.verdicts.filter(pl.col("status") == "not_judged")
     assert left.height == 14
     assert set(left["status_detail"]) == {"sampling"}
     assert set(run.verdicts["inclusion_probability"]) == {0.3}
     judged = run.verdicts.filter(pl.col("status") == "scored")
     assert judged["arm"].value_counts()["count"].to_list() == [3, 3]
-    grown = judge(rows, sample=10, **options)
+    grown = judge_replies(rows, sample=10, **options)
     assert (grown.summary.cached, grown.summary.calls) == (6, 4)
