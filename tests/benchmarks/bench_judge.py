@@ -272,7 +272,7 @@ from reply_resolution.judge.judge import judge_replies
 import openai
 frame = replies({n}, start={start})
 begin, cpu = time.perf_counter(), time.process_time()
-run = judge(frame, model="m", base_url={url!r}, cache={cache!r}, concurrency=64)
+run = judge_replies(frame, model="m", base_url={url!r}, cache={cache!r}, concurrency=64)
 spent = time.perf_counter() - begin, time.process_time() - cpu
 print("seconds", *spent, run.summary.scored)
 """

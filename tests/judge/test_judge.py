@@ -369,7 +369,7 @@ def test_nothing_is_printed_where_nobody_looks(
 _CHILD = """
 import sys, polars as pl
 from reply_resolution.judge.judge import judge_replies
-run = judge(pl.read_ndjson(sys.argv[1]), model="m", base_url=sys.argv[2],
+run = judge_replies(pl.read_ndjson(sys.argv[1]), model="m", base_url=sys.argv[2],
             cache=sys.argv[3], concurrency=4)
 print(run.summary.calls, run.summary.scored)
 """

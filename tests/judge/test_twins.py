@@ -196,7 +196,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[pl.DataFrame]:
         score = pl.when(pl.col("arm") == "padded").then(5).otherwise(3)
         return SimpleNamespace(verdicts=frame.with_columns(score=score))
 
-    monkeypatch.setattr(judge_module, "judge", judge)
+    monkeypatch.setattr(judge_module, "judge_replies", judge)
     return seen
 
 
