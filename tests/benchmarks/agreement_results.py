@@ -22,8 +22,8 @@ SHORT = """
 
 - Where gross errors are rare (equal in 90%), kappa's and AC2's intervals cover \
 less than 92% in some rows, also above 100 items: a sample with none or few of them \
-cannot show how many there are. With one to nine such pairs `ci_reliable` is False; a sample with \
-none cannot be told from a judge that makes none.
+cannot show how many there are. With one to nine such pairs `ci_reliable` is False; \
+a sample with none cannot be told from a judge that makes none.
 - At 30 labels an arm the corrected difference rejects a true zero a little more \
 often than 5% (t interval, the judge's weight chosen from the same labels); \
 coverage stays above 92%.
