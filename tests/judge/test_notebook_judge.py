@@ -10,7 +10,8 @@ _CELL = """
 import asyncio, polars as pl
 from reply_resolution.judge.judge import judge_replies
 loop = type(asyncio.get_running_loop()).__module__
-run = judge_replies(pl.read_ndjson({rows!r}), model="m", base_url={url!r}, cache={cache!r})
+replies = pl.read_ndjson({rows!r})
+run = judge_replies(replies, model="m", base_url={url!r}, cache={cache!r})
 assert type(asyncio.get_running_loop()).__module__ == loop
 print(run.summary.scored, run.summary.calls)
 """
