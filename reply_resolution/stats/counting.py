@@ -197,6 +197,7 @@ def _with_outcome(
     grouped = grouped.with_columns(
         (scores.cast(pl.Int64) - scale[0]).alias("level"), reasons.alias("outcome")
     )
+    _list_spellings(grouped, warnings)
     if "status" in grouped.columns:
         grouped = _respect_status(grouped, names, warnings)
     blank = pl.col("arm").is_null() | (pl.col("arm").str.strip_chars() == "")
@@ -207,6 +208,26 @@ def _with_outcome(
         .alias("outcome"),
         pl.when(blank).then(None).otherwise(pl.col("arm")).alias("arm_name"),
     ).with_columns(pl.col("arm_name").alias("arm"))
+
+
+def _list_spellings(grouped: pl.DataFrame, warnings: list[str]) -> None:
+    """A cell such as "4/5" is read as 4; a reader should know how often, and which."""
+    if grouped.schema["score"] != pl.String:
+        return
+    odd = (
+        grouped.filter(
+            pl.col("level").is_not_null()
+            & ~pl.col("score").str.strip_chars().str.contains(r"^[0-9]+$")
+        )
+        .group_by("score", maintain_order=True)
+        .agg(pl.col("rows").sum())
+    )
+    if not odd.is_empty():
+        shown = ", ".join(f"{cell!r} ({n})" for cell, n in odd.head(8).iter_rows())
+        warnings.append(
+            f"Scores read from other spellings than a plain digit: "
+            f"{odd.get_column('rows').sum()} rows: {shown}."
+        )
 
 
 def _respect_status(

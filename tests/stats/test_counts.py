@@ -338,3 +338,15 @@ def test_other_scales() -> None:
     counts = count_scores(_frame(arm=["a", "b", "b"], score=[0, 3, 4]), scale=(0, 3))
     assert counts.levels.tolist() == [0, 1, 2, 3]
     assert counts.excluded == {"out_of_range": {"b": 1}}
+
+
+def test_other_spellings_are_read_and_listed() -> None:
+    """A "4/5" counts as 4, and the warning says how many such cells there were."""
+    table = pl.DataFrame(
+        {"arm": ["a", "a", "b", "b"], "score": ["4/5", "5", "4.0", " 3 "]}
+    )
+    counts = count_scores(table)
+    assert counts.rows == 4
+    (warning,) = [w for w in counts.warnings if "spellings" in w]
+    assert "2 rows" in warning
+    assert "'4/5' (1)" in warning
