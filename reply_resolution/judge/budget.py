@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from reply_resolution.errors import BudgetError
 from reply_resolution.judge.owner import new_owner
@@ -42,20 +42,13 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("max_calls", "max_total_tokens"):
             value = getattr(self, name)
-            if value is not None and (
-                isinstance(value, bool) or not isinstance(value, int) or value < 0
-            ):
+            if value is not None and (type(value) is not int or value < 0):
                 raise BudgetError(
                     f"{name} {value!r} is not a whole number of 0 or more; leave it "
                     "out for no limit."
                 )
         usd = self.max_usd
-        if usd is not None and (
-            isinstance(usd, bool)
-            or not isinstance(usd, int | float)
-            or not math.isfinite(usd)
-            or usd < 0
-        ):
+        if usd is not None and not _is_amount(usd):
             raise BudgetError(
                 f"max_usd {usd!r} is not an amount of 0 or more; leave it out for no "
                 "limit."
@@ -103,7 +96,7 @@ class Price:
     def __post_init__(self) -> None:
         for name in ("input", "output", "cached", "worst_input", "worst_output"):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
+            if value is not None and not _is_amount(value):
                 raise BudgetError(
                     f"price {name} {value!r} is not an amount of 0 or more, in USD "
                     "per million tokens."
@@ -155,8 +148,8 @@ def price_for(model: str, *, base_url: str | None = None) -> Price | None:
         ).model_price
     except LookupError:
         return None
-    values = _prices(found.input_mtok), _prices(found.output_mtok)
-    if not values[0] or not values[1]:
+    prompt, answer = _prices(found.input_mtok), _prices(found.output_mtok)
+    if not prompt or not answer:
         return None
     cached = _prices(found.cache_read_mtok)
     tiers = [
@@ -165,24 +158,27 @@ def price_for(model: str, *, base_url: str | None = None) -> Price | None:
         for tier in getattr(price, "tiers", ())
     ]
     return Price(
-        input=values[0][0],
-        output=values[1][0],
+        input=prompt[0],
+        output=answer[0],
         cached=cached[0] if cached else None,
-        worst_input=max(values[0] + _prices(found.cache_write_mtok)),
-        worst_output=max(values[1]),
-        long_prompt=min(tiers) if tiers else None,
+        worst_input=max(prompt + _prices(found.cache_write_mtok)),
+        worst_output=max(answer),
+        long_prompt=min(tiers, default=None),
         source=f"genai-prices {__version__}",
     )
 
 
-def _prices(price: object) -> list[float]:
+def _prices(price: Any) -> list[float]:  # noqa: ANN401
     """The base price and every tier's."""
     if price is None:
         return []
-    tiers = getattr(price, "tiers", None)
-    if tiers is None:
-        return [float(price)]  # type: ignore[arg-type]
-    return [float(price.base), *(float(tier.price) for tier in tiers)]  # type: ignore[attr-defined]
+    tiers = [float(tier.price) for tier in getattr(price, "tiers", ())]
+    return [float(getattr(price, "base", price)), *tiers]
+
+
+def _is_amount(value: object) -> bool:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value < math.inf  # type: ignore[operator]
 
 
 class Reservation(NamedTuple):
@@ -199,29 +195,12 @@ class Reservation(NamedTuple):
     micro_usd: int
 
 
-@dataclass(frozen=True, slots=True)
-class Spent:
-    """What a run has cost.
+class Ledger:
+    """Books and settles the calls of one run. Safe in threads and over processes.
 
     Attributes:
-        calls: Calls booked: ended, in flight and lost.
-        total_tokens: Tokens, those in flight at their worst case.
-        usd: USD, likewise; None without a known price.
-        open_calls: Of the calls, those in flight.
-        over_tokens: Tokens a server billed beyond what was booked.
-        over_usd: Likewise in USD.
+        refusal: Why the last booking was refused; None if it wasn't.
     """
-
-    calls: int
-    total_tokens: int
-    usd: float | None
-    open_calls: int
-    over_tokens: int
-    over_usd: float
-
-
-class Ledger:
-    """Books and settles the calls of one run. Safe in threads and over processes."""
 
     def __init__(
         self,
@@ -251,12 +230,9 @@ class Ledger:
                 "one (Price(input=..., output=...), USD per million tokens), or cap "
                 "max_calls and max_total_tokens instead."
             )
-        self._store = cache
+        self._store, self._price, self._run_id = cache, price, run_id
         self._caps = [x.cap() for x in several]
-        self._price = price
-        self.run_id = run_id
-        self.owner = owner or new_owner()
-        #: Why the last booking was refused; None if it wasn't.
+        self._owner = owner or new_owner()
         self.refusal: Refusal | None = None
         self._looked = time.monotonic()
         cache.book_lost()
@@ -270,27 +246,15 @@ class Ledger:
             price.worst_micro_usd(prompt, max_completion_tokens) if price else 0,
         )
 
-    def reserve(
-        self, prompt_bytes: int, max_completion_tokens: int
-    ) -> Reservation | None:
-        """Book a call at its worst case; None if a cap does not allow it.
-
-        After None, `refusal` says which cap, and whether that is final: where it is
-        not, calls in flight may still settle lower and make room.
-
-        Args:
-            prompt_bytes: UTF-8 bytes of everything sent that is billed: wording, user
-                message and schema.
-            max_completion_tokens: The answer's limit, as sent.
-        """
-        made = self.reserve_many([(prompt_bytes, max_completion_tokens)])
-        return made[0] if made else None
-
     def reserve_many(self, calls: Sequence[tuple[int, int]]) -> list[Reservation]:
-        """Book several calls at once, in order, until one does not fit.
+        """Book calls at their worst case, in order, until a cap does not allow one.
+
+        `refusal` then says which cap, and whether that is final: where it is not,
+        calls in flight may still settle lower and make room.
 
         Args:
-            calls: (prompt_bytes, max_completion_tokens) of each.
+            calls: Of each, the UTF-8 bytes of everything sent that is billed (wording,
+                user message, schema), and the answer's token limit as sent.
 
         Returns:
             Reservations of the first ones; shorter than `calls` at a cap.
@@ -307,7 +271,7 @@ class Ledger:
         ]
 
     def _book(self, bookings: Sequence[Booking]) -> tuple[list[int], Refusal | None]:
-        return self._store.book(self.run_id, self.owner, bookings, self._caps)
+        return self._store.book(self._run_id, self._owner, bookings, self._caps)
 
     def _closed_lost(self) -> bool:
         """Close the bookings of processes that died meanwhile; once a second."""
@@ -317,60 +281,36 @@ class Ledger:
         self._looked = clock
         return self._store.book_lost() > 0
 
-    def settle(
-        self,
-        reservation: Reservation,
-        *,
-        prompt_tokens: int | None,
-        completion_tokens: int | None,
-        cached_tokens: int | None = 0,
-    ) -> bool:
-        """Replace a booking by what the call cost; in full if the server won't say.
-
-        Returns:
-            Whether the server billed no more than was booked, in this whole run.
-        """
-        return self.settle_many(
-            [(reservation, prompt_tokens, completion_tokens, cached_tokens)]
-        )
-
     def settle_many(
         self,
         calls: Sequence[tuple[Reservation, int | None, int | None, int | None]],
     ) -> bool:
-        """Settle several calls at once.
+        """Replace bookings by what the calls cost.
 
         Args:
-            calls: (reservation, prompt_tokens, completion_tokens, cached_tokens); with
-                None for the tokens, in full.
+            calls: (reservation, prompt_tokens, completion_tokens, cached_tokens); None
+                for the tokens (a timeout, a server that won't say) is in full.
+
+        Returns:
+            Whether the server billed no more than was booked, in this whole run.
         """
         actuals = []
-        for reservation, prompt, completion, cached in calls:
+        for (call_id, *_), prompt, completion, cached in calls:
             if prompt is None or completion is None:
-                actuals.append(Actual(reservation.call_id, "forfeited"))
+                actuals.append(Actual(call_id, "forfeited"))
                 continue
             price = self._price
             micro = price.micro_usd(prompt, completion, cached or 0) if price else 0.0
-            actuals.append(
-                Actual(
-                    reservation.call_id,
-                    "settled",
-                    prompt + completion,
-                    math.ceil(micro),
-                )
-            )
-        total = self._store.book_actuals(self.run_id, actuals)
+            tokens = prompt + completion
+            actuals.append(Actual(call_id, "settled", tokens, math.ceil(micro)))
+        total = self._store.book_actuals(self._run_id, actuals)
         return not (total.over_tokens or total.over_micro_usd)
-
-    def forfeit(self, reservation: Reservation) -> None:
-        """Settle in full: a timeout, a lost connection; nobody knows what it cost."""
-        self._store.book_actuals(
-            self.run_id, [Actual(reservation.call_id, "forfeited")]
-        )
 
     def release(self, reservation: Reservation) -> None:
         """Give a booking back: the call was never sent."""
-        self._store.book_actuals(self.run_id, [Actual(reservation.call_id, "released")])
+        self._store.book_actuals(
+            self._run_id, [Actual(reservation.call_id, "released")]
+        )
 
     def cost_usd(
         self,
@@ -385,16 +325,3 @@ class Ledger:
             prompt_tokens, completion_tokens, cached_tokens or 0
         )
         return micro / _MICRO
-
-    def spent(self, scope: str = "run") -> Spent:
-        """What was spent: by this run, or by all of this `day` or `month` (UTC)."""
-        total = self._store.totals(scope, self.run_id)
-        usd = (total.micro_usd + total.open_micro_usd) / _MICRO
-        return Spent(
-            calls=total.calls + total.open_calls,
-            total_tokens=total.tokens + total.open_tokens,
-            usd=usd if self._price is not None else None,
-            open_calls=total.open_calls,
-            over_tokens=total.over_tokens,
-            over_usd=total.over_micro_usd / _MICRO,
-        )

@@ -6,42 +6,61 @@ payment in silence. Text and JSON only. Several processes may use one file at on
 The log beside it (`-wal`) belongs to it: copy both, or use `cache export`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+import json
 from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
 
-from reply_resolution.judge import (
-    exchange,
-    sqlite_ledger,
-    sqlite_verdicts,
-    sqlite_versions,
-)
+from reply_resolution.errors import CacheError
+from reply_resolution.judge import exchange, sqlite_ledger
 from reply_resolution.judge.identity import JudgeIdentity
-from reply_resolution.judge.rubric import Rubric
+from reply_resolution.judge.rubric import Rubric, RubricVersion
 from reply_resolution.judge.sqlite import Database, default_path
-from reply_resolution.judge.sqlite_versions import now as now  # re-exported
 from reply_resolution.judge.store import (
-    Actual,
+    FINAL,
+    FRAME_SCHEMA,
     Attempt,
-    Booking,
-    Cap,
-    Refusal,
     StoredVerdict,
     TokenUse,
-    Totals,
-    Trace,
 )
 
+_CHUNK = 900  # keys per IN (...): below SQLite's oldest limit of 999 parameters
+_ANSWER = ", ".join(FRAME_SCHEMA)
+_VERSIONS: dict[str, Any] = {
+    "metric_version": pl.String(),
+    "name": pl.String(),
+    "number": pl.Int64(),
+    "hash": pl.String(),
+    "created_at": pl.String(),
+    "judges": pl.Int64(),
+    "verdicts": pl.Int64(),
+    "cost_usd": pl.Float64(),
+}
 
-class Cache:
+
+def now() -> str:
+    """UTC time, ISO 8601, to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Cache(Database):
     """The cache file, open. A `CacheStore`; use it as a context manager."""
 
-    def __init__(self, database: Database) -> None:
-        """Use `Cache.open`."""
-        self._db = database
+    # Who does what now (see budget.py for the ledger).
+    claim = sqlite_ledger.claim
+    release = sqlite_ledger.release
+    book = sqlite_ledger.book
+    book_actuals = sqlite_ledger.book_actuals
+    book_lost = sqlite_ledger.book_lost
+    totals = sqlite_ledger.totals
+    # What leaves the file, and comes back.
+    verdict_rows = exchange.verdict_rows
+    trace = exchange.trace
+    export_jsonl = exchange.export_jsonl
+    import_jsonl = exchange.import_jsonl
 
     @classmethod
     def open(cls, path: str | Path | None = None, *, read_only: bool = False) -> Self:
@@ -57,50 +76,37 @@ class Cache:
                 or cannot be written.
         """
         if str(path) == ":memory:":
-            return cls(Database(None, read_only=False))
+            return cls(None, read_only=False)
         file = Path(path).expanduser() if path else default_path()
-        return cls(Database(file, read_only=read_only))
-
-    @property
-    def path(self) -> Path | None:
-        """The file; None in memory."""
-        return self._db.path
-
-    @property
-    def read_only(self) -> bool:
-        """Whether it was opened for reading only."""
-        return self._db.read_only
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the file; more than once is fine."""
-        self._db.close()
-
-    def transaction(self) -> AbstractContextManager[object]:
-        """All writes in the block are one transaction: all of them, or none.
-
-        Verdict, attempts and settlement of one batch belong in one: a process killed
-        in between then leaves neither a verdict without its bill nor the reverse.
-        """
-        return self._db.transaction()
+        return cls(file, read_only=read_only)
 
     # Versions and judges
 
     def register_rubric(self, rubric: Rubric) -> str:
-        """Mint or find the metric version of a rubric.
+        """Mint or find a metric version; returns its label, `name@v1:3f9c1a7b`.
 
         Numbers count per name, in the order met; number 1 of the shipped name belongs
         to the shipped rubric, so that `reply_resolution@v1` is the same everywhere.
-
-        Returns:
-            The label, such as `reply_resolution@v1:3f9c1a7b`.
         """
-        return sqlite_versions.register_rubric(self._db, rubric)
+        default = Rubric.default()
+        if not self.read_only:
+            with self.transaction() as run:
+                first = (default,) if rubric.name == default.name else ()
+                for each in (*first, rubric):
+                    run(
+                        "INSERT INTO rubrics (hash, name, number, created_at, "
+                        "document) SELECT ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4 "
+                        "FROM rubrics WHERE name = ?2 ON CONFLICT (hash) DO NOTHING",
+                        (each.hash, each.name, now(), each.document()),
+                    )
+        rows = self.read("SELECT number FROM rubrics WHERE hash = ?", (rubric.hash,))
+        if not rows:
+            raise CacheError(
+                f"rubric {rubric.name!r} ({rubric.hash[:8]}) has no version in cache "
+                f"{self.name}, which is open for reading only. Open it for writing "
+                "once to mint one."
+            )
+        return RubricVersion(rubric.name, rows[0][0], rubric.hash).label
 
     def rubric(self, version: str) -> Rubric:
         """The rubric of a metric version, by label or by the start of its hash.
@@ -108,7 +114,18 @@ class Cache:
         Raises:
             CacheError: The cache has no such version, or several.
         """
-        return sqlite_versions.rubric(self._db, version)
+        start = version.rpartition(":")[2]
+        rows = self.read(
+            "SELECT document FROM rubrics WHERE substr(hash, 1, ?) = ?",
+            (len(start), start),
+        )
+        if len(rows) != 1 or len(start) < 4:
+            known = ", ".join(self.versions()["metric_version"]) or "none"
+            raise CacheError(
+                f"cache {self.name} has {'no' if not rows else 'no single'} metric "
+                f"version {version!r}; it has {known}."
+            )
+        return Rubric.from_document(rows[0][0])
 
     def register_judge(
         self, identity: JudgeIdentity, rubric: Rubric | None = None
@@ -117,11 +134,27 @@ class Cache:
 
         Open for reading only, nothing is remembered, and nothing new can be kept.
         """
-        sqlite_versions.register_judge(self._db, identity, rubric)
+        if self.read_only:
+            return
+        judge_id, document = identity.judge_id, identity.document()
+        with self.transaction() as run:
+            run(
+                "INSERT INTO judges (judge_id, model, endpoint, created_at, document) "
+                "VALUES (?, ?, ?, ?, ?) ON CONFLICT (judge_id) DO NOTHING",
+                (judge_id, identity.model, identity.endpoint, now(), document),
+            )
+            if rubric is not None:
+                self.register_rubric(rubric)
+                run(
+                    "INSERT OR IGNORE INTO judge_rubrics SELECT id, ? FROM judges "
+                    "WHERE judge_id = ?",
+                    (rubric.hash, judge_id),
+                )
 
     def judge(self, judge_id: str) -> JudgeIdentity | None:
         """A judge by its id; None if the cache never met it."""
-        return sqlite_versions.judge(self._db, judge_id)
+        rows = self.read("SELECT document FROM judges WHERE judge_id = ?", (judge_id,))
+        return JudgeIdentity.from_document(rows[0][0]) if rows else None
 
     def versions(self) -> pl.DataFrame:
         """Every metric version, and how much was judged with it.
@@ -130,22 +163,52 @@ class Cache:
             metric_version, name, number, hash, created_at, judges, verdicts (of all
             judges that served this version), cost_usd (null where unknown).
         """
-        return sqlite_versions.versions(self._db)
+        rows = self.read(
+            f"SELECT {exchange.LABEL}, r.name, r.number, r.hash, r.created_at, "
+            "count(DISTINCT jr.judge), coalesce(sum(v.n), 0), sum(v.usd) "
+            "FROM rubrics r LEFT JOIN judge_rubrics jr ON jr.rubric_hash = r.hash "
+            "LEFT JOIN (SELECT judge, count(*) AS n, sum(cost_usd) AS usd "
+            "FROM verdicts GROUP BY judge) v ON v.judge = jr.judge "
+            "GROUP BY r.hash ORDER BY r.name, r.number"
+        )
+        return pl.DataFrame(rows, schema=_VERSIONS, orient="row")
 
     # Verdicts
 
     def get_many(self, keys: Sequence[str]) -> dict[str, StoredVerdict]:
         """The verdicts there are, by key."""
-        return sqlite_verdicts.get_many(self._db, keys)
+        return {
+            verdict.key: verdict
+            for where, chunk in _chunks(keys)
+            for verdict in self.verdict_rows(where, chunk)
+        }
 
     def get_frame(self, keys: Sequence[str]) -> pl.DataFrame:
-        """The verdicts there are as a frame: one row per known key, in no order.
+        """The verdicts there are: `key` and `FRAME_SCHEMA`, a row per key, unordered.
 
-        Returns:
-            `key` and the columns of `FRAME_SCHEMA`; without messages and raw answers,
-            which are never read from disk for it.
+        Messages and raw answers are not read from disk for it.
         """
-        return sqlite_verdicts.get_frame(self._db, keys)
+        rows: list[tuple[Any, ...]] = []
+        query = f"SELECT key, {_ANSWER} FROM verdicts"
+        size = self.read("SELECT count(*) FROM verdicts")[0][0]
+        # Reading in order is three times as fast as looking up: where a good part of
+        # the file is wanted, read it all and drop the rest.
+        everything = len(keys) > _CHUNK and size < 4 * len(keys)
+        if everything:
+            rows = self.read(query)
+        else:
+            for where, chunk in _chunks(keys):
+                rows += self.read(f"{query} v {where}", chunk)
+        schema = {"key": pl.String(), **FRAME_SCHEMA}
+        if not rows:
+            return pl.DataFrame(schema=schema)
+        columns = dict(zip(schema, zip(*rows, strict=True), strict=True))
+        columns["key"] = tuple(map(bytes.hex, columns["key"]))
+        frame = pl.DataFrame(columns, schema=schema)
+        if everything:
+            wanted = pl.DataFrame({"key": pl.Series(keys, dtype=pl.String)})
+            frame = frame.join(wanted, on="key", how="semi")
+        return frame
 
     def put_many(self, verdicts: Sequence[StoredVerdict]) -> int:
         """Keep verdicts in one transaction, and end the claims on their keys.
@@ -159,115 +222,148 @@ class Cache:
             CacheError: A verdict is not a paid final answer, its judge is unknown, or
                 the file cannot be written.
         """
-        return sqlite_verdicts.put_many(self._db, verdicts)
+        for verdict in verdicts:
+            _check_verdict(verdict)
+        marks = ", ".join("?" * (3 + len(FRAME_SCHEMA)))
+        insert = (
+            f"INSERT INTO verdicts (key, judge, vote, {_ANSWER}) VALUES ({marks}) "
+            "ON CONFLICT (key) DO NOTHING"
+        )
+        new = 0
+        with self.transaction() as run:
+            judges = {v.judge_id: self._judge_row(v.judge_id) for v in verdicts}
+            for v in verdicts:
+                key = bytes.fromhex(v.key)
+                added = run(insert, (key, judges[v.judge_id], *v[3:-1]))
+                if added.rowcount:
+                    run(
+                        "INSERT INTO answers VALUES (?, ?, ?)",
+                        (added.lastrowid, v.user_message, v.raw),
+                    )
+                    new += 1
+                run("DELETE FROM claims WHERE key = ?", (key,))
+        return new
+
+    def _judge_row(self, judge_id: str) -> int:
+        rows = self.read("SELECT id FROM judges WHERE judge_id = ?", (judge_id,))
+        if not rows:
+            raise CacheError(
+                f"judge {judge_id[:8]} is not registered in cache {self.name}; call "
+                "register_judge before keeping its verdicts, so that they can be "
+                "traced."
+            )
+        return int(rows[0][0])
 
     def add_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Keep the diary of calls, failed ones too."""
-        sqlite_verdicts.add_attempts(self._db, attempts)
+        marks = ", ".join("?" * len(Attempt._fields))
+        with self.transaction() as run:
+            for a in attempts:
+                run(
+                    f"INSERT INTO attempts ({', '.join(Attempt._fields)}) "
+                    f"VALUES ({marks})",
+                    (bytes.fromhex(a.key), *a[1:]),
+                )
 
     def note_requests(self, rows: Iterable[tuple[str, str | None, str]]) -> None:
         """Remember (request_id, arm, key), so that `trace` finds a request.
 
         Ids and arms are no part of a key and are never sent.
         """
-        sqlite_verdicts.note_requests(self._db, rows)
-
-    def trace(self, wanted: str, *, arm: str | None = None) -> list[Trace]:
-        """What was sent and answered, for a verdict key or a request id.
-
-        Args:
-            wanted: A verdict key (64 hex digits, or at least its first 8) or a
-                request id.
-            arm: Of a request id, only this arm.
-
-        Returns:
-            One trace per verdict, by vote and time; with the exact request body.
-
-        Raises:
-            CacheError: The cache has nothing of that name.
-        """
-        return sqlite_verdicts.trace(self._db, wanted, arm=arm)
-
-    # Single flight over processes
-
-    def claim(
-        self, keys: Collection[str], owner: str, lease_s: float = 900.0
-    ) -> set[str]:
-        """Take keys to judge; one key has one owner at a time.
-
-        Left out are keys that have a verdict and keys another owner holds: ask for
-        these again later. A claim ends by `put_many`, `release`, its lease, or the
-        death of its owner on this machine (`kill -9` included).
-
-        Args:
-            keys: Verdict keys.
-            owner: From `new_owner()`; claiming again renews the lease.
-            lease_s: Seconds until anybody may take the key; more than a call with its
-                retries can last.
-
-        Returns:
-            The keys now held by `owner`.
-        """
-        return sqlite_verdicts.claim(self._db, keys, owner, lease_s)
-
-    def release(self, keys: Collection[str], owner: str) -> None:
-        """Give claimed keys back, for others to judge."""
-        sqlite_verdicts.release(self._db, keys, owner)
+        with self.transaction(), self.locked() as connection:
+            connection.executemany(
+                "INSERT OR IGNORE INTO requests VALUES (?, coalesce(?, ''), ?)",
+                ((rid, arm, bytes.fromhex(key)) for rid, arm, key in rows),
+            )
 
     # What was learnt
 
     def capability(self, endpoint: str, model: str) -> dict[str, Any] | None:
         """What was learnt about a server and model; None if nothing."""
-        return sqlite_versions.capability(self._db, endpoint, model)
+        rows = self.read(
+            "SELECT document FROM capabilities WHERE endpoint = ? AND model = ?",
+            (endpoint, model),
+        )
+        return dict(json.loads(rows[0][0])) if rows else None
 
     def remember_capability(
         self, endpoint: str, model: str, document: Mapping[str, Any]
     ) -> None:
         """Remember what a server and model accept; replaces what was known."""
-        sqlite_versions.remember_capability(self._db, endpoint, model, document)
+        with self.transaction() as run:
+            run(
+                "INSERT OR REPLACE INTO capabilities VALUES (?, ?, ?, ?)",
+                (endpoint, model, now(), json.dumps(dict(document))),
+            )
 
     def token_use(self, judge_id: str) -> TokenUse | None:
         """What this judge's verdicts have used so far; None without any."""
-        return sqlite_versions.token_use(self._db, judge_id)
+        n, prompt, size, completion = self.read(
+            "SELECT count(*), avg(v.prompt_tokens), avg(length(CAST(a.user_message AS "
+            "BLOB))), avg(v.completion_tokens) FROM judges j JOIN verdicts v ON "
+            "v.judge = j.id JOIN answers a ON a.id = v.id WHERE j.judge_id = ? AND "
+            "v.prompt_tokens IS NOT NULL AND v.completion_tokens IS NOT NULL",
+            (judge_id,),
+        )[0]
+        identity = self.judge(judge_id)
+        if not n or identity is None:
+            return None
+        size += len(identity.wording.encode()) + len(identity.schema_json.encode())
+        return TokenUse(prompt / size, completion)
 
     def put_calibration(self, document: Mapping[str, Any]) -> None:
         """Keep a calibration of a judge; it names metric_version and judge_id."""
-        sqlite_versions.put_calibration(self._db, document)
+        try:
+            metric = _metric(str(document["metric_version"]))
+            judge_id = str(document["judge_id"])
+        except KeyError as error:
+            raise CacheError(
+                f"a calibration without {error.args[0]} cannot be kept: nobody could "
+                "tell which judge it is of."
+            ) from error
+        text = json.dumps(dict(document), ensure_ascii=False, allow_nan=False)
+        with self.transaction() as run:
+            run(
+                "INSERT OR REPLACE INTO calibrations (metric, judge_id, created_at, "
+                "document) VALUES (?, ?, ?, ?)",
+                (metric, judge_id, now(), text),
+            )
 
     def calibration(self, metric_version: str, judge_id: str) -> dict[str, Any] | None:
         """The newest calibration of a judge under a metric version; None if none."""
-        return sqlite_versions.calibration(self._db, metric_version, judge_id)
+        rows = self.read(
+            "SELECT document FROM calibrations WHERE metric = ? AND judge_id = ? "
+            "ORDER BY id DESC LIMIT 1",
+            (_metric(metric_version), judge_id),
+        )
+        return dict(json.loads(rows[0][0])) if rows else None
 
-    # The ledger (see budget.py)
 
-    def book(
-        self, run_id: str, owner: str, bookings: Sequence[Booking], caps: Sequence[Cap]
-    ) -> tuple[list[int], Refusal | None]:
-        """Book calls in order until one does not fit; atomic over all processes."""
-        return sqlite_ledger.book(self._db, run_id, owner, bookings, caps)
+def _metric(label: str) -> str:
+    """A metric version without its number, which is another in another cache."""
+    version = RubricVersion.parse(label)
+    return f"{version.name}:{version.hash[:8]}"
 
-    def book_actuals(self, run_id: str, actuals: Sequence[Actual]) -> Totals:
-        """Replace bookings by what the calls cost; returns the run's totals."""
-        return sqlite_ledger.book_actuals(self._db, run_id, actuals)
 
-    def book_lost(self) -> int:
-        """Close the bookings of dead owners at full value; returns how many."""
-        return sqlite_ledger.book_lost(self._db)
+def _chunks(keys: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
+    """Keys a handful at a time, each with its WHERE."""
+    blobs = [bytes.fromhex(key) for key in dict.fromkeys(keys)]
+    for start in range(0, len(blobs), _CHUNK):
+        chunk = blobs[start : start + _CHUNK]
+        yield f"WHERE v.key IN ({','.join('?' * len(chunk))})", chunk
 
-    def totals(self, scope: str, run_id: str) -> Totals:
-        """The ledger's sums over a scope: run, day or month (UTC)."""
-        return sqlite_ledger.totals(self._db, scope, run_id)
 
-    # Export, import, checking
-
-    def export_jsonl(self, path: str | Path) -> int:
-        """Write everything but the ledger as JSON lines; returns how many verdicts."""
-        return exchange.export_jsonl(self._db, Path(path))
-
-    def import_jsonl(self, path: str | Path) -> exchange.ImportReport:
-        """Take in an export; twice is as good as once. All of it, or nothing."""
-        return exchange.import_jsonl(self, self._db, Path(path))
-
-    def check(self) -> list[str]:
-        """Read the whole file and recompute every key; what is wrong, [] if nothing."""
-        return exchange.check(self._db)
+def _check_verdict(verdict: StoredVerdict) -> None:
+    score = verdict.score
+    if verdict.status not in FINAL:
+        raise CacheError(
+            f"a verdict of status {verdict.status!r} is not kept; only paid final "
+            f"answers are: {', '.join(FINAL)}. Calls that failed are attempts."
+        )
+    possible = type(score) is int and 1 <= score <= 5
+    if not possible if verdict.status == "scored" else score is not None:
+        raise CacheError(
+            f"a verdict of status {verdict.status!r} with score {score!r} is "
+            "contradictory: scored has a whole number 1 to 5, every other status has "
+            "none."
+        )

@@ -29,13 +29,13 @@ def request_bytes(identity: JudgeIdentity) -> int:
 
 
 def fetch(cache: CacheStore, keys: pl.Series) -> pl.DataFrame:
-    """`CacheStore.get_frame` without `judge_id`, one row per key, a chunk at a time.
+    """`CacheStore.get_frame`, one row per key, a chunk at a time.
 
     What is found passes through Python objects, which for a long table would need
     more room than the table.
     """
     parts = [
-        cache.get_frame(keys.slice(start, _CHUNK).to_list()).drop("judge_id")
+        cache.get_frame(keys.slice(start, _CHUNK).to_list())
         for start in range(0, max(len(keys), 1), _CHUNK)
     ]
     return pl.concat(parts).unique("key")

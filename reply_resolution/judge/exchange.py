@@ -1,7 +1,7 @@
-"""The cache as JSON lines, and back; checking a file from end to end."""
+"""What leaves the cache: one verdict traced, or everything as JSON lines, and back."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 import json
 import os
 from pathlib import Path
@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Any
 from reply_resolution.errors import CacheError, ReplyResolutionError
 from reply_resolution.judge.identity import JudgeIdentity, verdict_key
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.judge.sqlite import VERDICTS, Database
-from reply_resolution.judge.store import StoredVerdict
+from reply_resolution.judge.sqlite import Database
+from reply_resolution.judge.store import FRAME_SCHEMA, Attempt, StoredVerdict, Trace
 
 if TYPE_CHECKING:  # cache.py imports this module
     from reply_resolution.judge.cache import Cache
 
-_FORMAT = "reply_resolution cache/1"
+_HEADER = {"type": "header", "format": "reply_resolution cache/1"}
+_BATCH = 2000
+#: The label of a row of `rubrics r`.
+LABEL = "r.name || '@v' || r.number || ':' || substr(r.hash, 1, 8)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +28,112 @@ class ImportReport:
 
     Attributes:
         added: Verdicts that were new.
-        same: Verdicts the cache had already, with the same score and status.
-        conflicts: Keys the cache had with another score or status; its own were kept.
-        invalid: Lines whose key does not fit their content, with the reason; these
-            were not taken in.
+        same: Verdicts the cache had already, with the same score, status and reason.
+        conflicts: Keys the cache had with another answer; its own were kept.
+        invalid: Lines whose key does not fit their content; these were not taken in.
         versions: Labels of the metric versions in the file, as numbered here.
     """
 
-    added: int = 0
-    same: int = 0
-    conflicts: tuple[str, ...] = ()
-    invalid: tuple[str, ...] = ()
-    versions: tuple[str, ...] = field(default=())
+    added: int
+    same: int
+    conflicts: tuple[str, ...]
+    invalid: tuple[str, ...]
+    versions: tuple[str, ...]
 
 
-def export_jsonl(db: Database, path: Path) -> int:
-    """Write metric versions, judges, verdicts, request ids and calibrations.
+def verdict_rows(
+    db: Database, where: str, values: Sequence[object] = ()
+) -> Iterator[StoredVerdict]:
+    """Verdicts `v` that fit a WHERE, row by row: a file may be larger than memory."""
+    with db.locked() as connection:
+        for row in connection.execute(
+            "SELECT lower(hex(v.key)), j.judge_id, a.user_message, v.vote, "
+            f"{', '.join(FRAME_SCHEMA)}, a.raw FROM verdicts v "
+            f"JOIN judges j ON j.id = v.judge JOIN answers a ON a.id = v.id {where}",
+            values,
+        ):
+            yield StoredVerdict._make(row)
 
-    The ledger stays: what this file has paid is not what another has paid. The file
-    appears whole or not at all.
+
+def trace(cache: "Cache", wanted: str, *, arm: str | None = None) -> list[Trace]:
+    """What was sent and answered, for a verdict key or a request id.
+
+    Args:
+        cache: The cache.
+        wanted: A verdict key (64 hex digits, or at least its first 8) or a
+            request id.
+        arm: Of a request id, only this arm.
+
+    Returns:
+        One trace per verdict, by vote and time; with the exact request body.
+
+    Raises:
+        CacheError: The cache has nothing of that name.
     """
-    verdicts = 0
+    rows = cache.read(
+        "SELECT DISTINCT lower(hex(key)) FROM requests WHERE request_id = ? "
+        "AND (? IS NULL OR arm = ?)",
+        (wanted, arm, arm),
+    )
+    if not rows and 8 <= len(wanted) <= 64:
+        rows = cache.read(
+            "SELECT lower(hex(key)) FROM verdicts "
+            "WHERE substr(lower(hex(key)), 1, ?) = ?",
+            (len(wanted), wanted.lower()),
+        )
+    found = cache.get_many([key for (key,) in rows])
+    if not found:
+        raise CacheError(
+            f"cache {cache.name} has no verdict for {wanted!r}"
+            + (f" in arm {arm!r}" if arm else "")
+            + ". Give a request id that was judged with this cache, or a verdict "
+            "key."
+        )
+    return [
+        _trace(cache, verdict)
+        for verdict in sorted(found.values(), key=lambda v: (v.vote, v.judged_at))
+    ]
+
+
+def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
+    key = bytes.fromhex(verdict.key)
+    identity = cache.judge(verdict.judge_id)
+    assert identity is not None  # a foreign key
+    body = identity.request(verdict.user_message)
+    labels = cache.read(
+        f"SELECT {LABEL} FROM judges j JOIN judge_rubrics jr ON jr.judge = j.id "
+        "JOIN rubrics r ON r.hash = jr.rubric_hash WHERE j.judge_id = ? "
+        "ORDER BY r.name, r.number",
+        (verdict.judge_id,),
+    )
+    seen = cache.read(
+        "SELECT request_id, nullif(arm, '') FROM requests WHERE key = ? "
+        "ORDER BY request_id, arm",
+        (key,),
+    )
+    calls = cache.read(
+        f"SELECT {', '.join(Attempt._fields[1:])} FROM attempts WHERE key = ? "
+        "ORDER BY id",
+        (key,),
+    )
+    return Trace(
+        verdict=verdict,
+        key=verdict.key,
+        request=json.dumps(body, ensure_ascii=False, separators=(",", ":")),
+        judge=identity,
+        metric_versions=tuple(label for (label,) in labels),
+        seen_as=tuple(seen),
+        attempts=tuple(Attempt(verdict.key, *row) for row in calls),
+    )
+
+
+def export_jsonl(db: Database, path: str | Path) -> int:
+    """Write everything but the ledger as JSON lines; returns how many verdicts.
+
+    What this file has paid is not what another has paid. The export appears whole or
+    not at all.
+    """
+    path, verdicts = Path(path), 0
     part = path.with_name(path.name + ".part")
     try:
         with part.open("w", encoding="utf-8", newline="\n") as out:
@@ -63,7 +151,7 @@ def export_jsonl(db: Database, path: Path) -> int:
 
 
 def _records(db: Database) -> Iterator[dict[str, Any]]:
-    yield {"type": "header", "format": _FORMAT}
+    yield _HEADER
     for document, created in db.read(
         "SELECT document, created_at FROM rubrics ORDER BY name, number"
     ):
@@ -75,132 +163,100 @@ def _records(db: Database) -> Iterator[dict[str, Any]]:
         "ON j.id = jr.judge ORDER BY 1, 2"
     ):
         yield {"type": "serves", "judge_id": judge_id, "rubric": rubric_hash}
-    with db.locked() as connection:  # row by row: a cache may be larger than memory
-        for row in connection.execute(f"{VERDICTS} ORDER BY v.id"):
-            yield {"type": "verdict", **StoredVerdict._make(row)._asdict()}
+    for verdict in verdict_rows(db, "ORDER BY v.id"):
+        yield {"type": "verdict", **verdict._asdict()}
+    with db.locked() as connection:
         for rid, arm, key in connection.execute(
-            "SELECT request_id, arm, lower(hex(key)) FROM requests"
+            "SELECT request_id, nullif(arm, ''), lower(hex(key)) FROM requests"
         ):
-            yield {"type": "request", "request_id": rid, "arm": arm or None, "key": key}
+            yield {"type": "request", "request_id": rid, "arm": arm, "key": key}
     for (document,) in db.read("SELECT document FROM calibrations ORDER BY id"):
         yield {"type": "calibration", "document": json.loads(document)}
 
 
-def import_jsonl(cache: "Cache", db: Database, path: Path) -> ImportReport:
-    """Take in an export, in one transaction."""
-    counts = {"added": 0, "same": 0}
+def import_jsonl(cache: "Cache", path: str | Path) -> ImportReport:
+    """Take in an export; twice is as good as once. All of it, or nothing."""
+    path = Path(path)
+    added = same = 0
     conflicts: list[str] = []
     invalid: list[str] = []
     versions: list[str] = []
     rubrics: dict[str, Rubric] = {}
     batch: list[StoredVerdict] = []
-    requests: list[tuple[str, str | None, str]] = []
 
     def flush() -> None:
+        nonlocal added, same
         known = cache.get_many([v.key for v in batch])
         for v in batch:
-            old = known.get(v.key)
-            if old is None:
-                continue
-            if (old.score, old.status, old.reason) == (v.score, v.status, v.reason):
-                counts["same"] += 1
-            else:
+            old = known.get(v.key, v)
+            if (old.score, old.status, old.reason) != (v.score, v.status, v.reason):
                 conflicts.append(
                     f"{v.key}: {old.status} {old.score} kept, {v.status} {v.score} in "
                     f"{path.name}"
                 )
-        counts["added"] += cache.put_many([v for v in batch if v.key not in known])
-        cache.note_requests(requests)
+            elif v.key in known:
+                same += 1
+        added += cache.put_many([v for v in batch if v.key not in known])
         batch.clear()
-        requests.clear()
 
-    with db.transaction():
+    def take(number: int, record: dict[str, Any]) -> None:
+        kind = record.pop("type", None)
+        if kind == "rubric":
+            rubric = Rubric.from_document(record["document"])
+            rubrics[rubric.hash] = rubric
+            versions.append(cache.register_rubric(rubric))
+        elif kind == "judge":
+            cache.register_judge(JudgeIdentity.from_document(record["document"]))
+        elif kind == "serves":
+            if judge := cache.judge(record["judge_id"]):
+                cache.register_judge(judge, rubrics.get(record["rubric"]))
+        elif kind == "verdict":
+            v = StoredVerdict(**record)
+            if v.key == verdict_key(v.judge_id, v.user_message, v.vote):
+                batch.append(v)
+            else:
+                invalid.append(f"line {number}: the key is not of this content")
+        elif kind == "request":
+            cache.note_requests([(record["request_id"], record["arm"], record["key"])])
+        elif kind == "calibration":
+            cache.put_calibration(record["document"])
+        elif kind != "header":
+            raise CacheError(f"a record of type {kind!r} is not known")
+        if len(batch) >= _BATCH:
+            flush()
+
+    with cache.transaction():
         for number, record in _lines(path):
-            kind = record.get("type")
             try:
-                if kind == "rubric":
-                    rubric = Rubric.from_document(record["document"])
-                    rubrics[rubric.hash] = rubric
-                    versions.append(cache.register_rubric(rubric))
-                elif kind == "judge":
-                    cache.register_judge(
-                        JudgeIdentity.from_document(record["document"])
-                    )
-                elif kind == "serves":
-                    judge = cache.judge(record["judge_id"])
-                    if judge is not None:
-                        cache.register_judge(judge, rubrics.get(record["rubric"]))
-                elif kind == "verdict":
-                    verdict = StoredVerdict(**record_without_type(record))
-                    if verdict.key != verdict_key(
-                        verdict.judge_id, verdict.user_message, verdict.vote
-                    ):
-                        invalid.append(f"line {number}: the key is not of this content")
-                        continue
-                    batch.append(verdict)
-                elif kind == "request":
-                    requests.append(
-                        (record["request_id"], record["arm"], record["key"])
-                    )
-                elif kind == "calibration":
-                    cache.put_calibration(record["document"])
-                elif kind != "header":
-                    raise CacheError(f"a record of type {kind!r} is not known")
-            except (KeyError, TypeError, ValueError, ReplyResolutionError) as error:
+                take(number, record)
+            except (LookupError, TypeError, ValueError, ReplyResolutionError) as error:
                 raise CacheError(
                     f"{path}, line {number}: {error}. Nothing was imported."
                 ) from error
-            if len(batch) + len(requests) >= 2000:
-                flush()
         flush()
-    return ImportReport(
-        counts["added"],
-        counts["same"],
-        tuple(conflicts),
-        tuple(invalid),
-        tuple(versions),
-    )
-
-
-def record_without_type(record: dict[str, Any]) -> dict[str, Any]:
-    """A record's own fields."""
-    return {name: value for name, value in record.items() if name != "type"}
+    return ImportReport(added, same, tuple(conflicts), tuple(invalid), tuple(versions))
 
 
 def _lines(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    number = 0
     try:
         with path.open(encoding="utf-8") as lines:
             for number, line in enumerate(lines, 1):
-                try:
-                    record = json.loads(line)
-                except ValueError as error:
-                    raise CacheError(
-                        f"{path}, line {number} is not JSON ({error}); the file may be "
-                        "cut off. Nothing was imported."
-                    ) from error
-                if number == 1:
-                    _check_header(path, record)
+                record = json.loads(line)
+                if not isinstance(record, dict) or (number == 1 and record != _HEADER):
+                    break
                 yield number, record
-            if lines.tell() == 0:
-                _check_header(path, None)
-    except (OSError, UnicodeDecodeError) as error:
-        raise CacheError(f"{path} cannot be read: {error}.") from error
-
-
-def _check_header(path: Path, record: object) -> None:
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+            else:
+                if number:
+                    return
+    except ValueError as error:
         raise CacheError(
-            f"{path} is not an export of a cache (its first line does not say "
-            f"{_FORMAT!r}). Write one with `cache export`."
-        )
-
-
-def check(db: Database) -> list[str]:
-    """SQLite's own check, then every key against its content."""
-    problems = [row[0] for row in db.read("PRAGMA integrity_check") if row[0] != "ok"]
-    with db.locked() as connection:
-        for row in connection.execute(f"{VERDICTS} ORDER BY v.id"):
-            v = StoredVerdict._make(row)
-            if v.key != verdict_key(v.judge_id, v.user_message, v.vote):
-                problems.append(f"verdict {v.key}: the key is not of this content")
-    return problems
+            f"{path}, line {number} is not JSON ({error}); the file may be cut off. "
+            "Nothing was imported."
+        ) from error
+    except OSError as error:
+        raise CacheError(f"{path} cannot be read: {error}.") from error
+    raise CacheError(
+        f"{path} is not an export of a cache (its first line does not say "
+        f"{_HEADER['format']!r}). Write one with `cache export`."
+    )

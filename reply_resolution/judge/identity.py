@@ -15,14 +15,13 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from reply_resolution.errors import JudgeError
-from reply_resolution.judge.rubric import Rubric
+from reply_resolution.judge.rubric import ENCODE, Rubric
 
 #: How the answer's schema is asked for, best first.
 ADAPTATIONS = ("json_schema", "tool", "json_object")
 _TOOL = "verdict"
 #: Parts of the request that come from rubric, model and row, never from parameters.
 _OWNED = {"model", "messages", "response_format", "tools", "tool_choice", "stream", "n"}
-_ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # Query parameters that carry credentials; an Azure api-version stays.
 _SECRET = re.compile(r"key|token|secret|sig|password|code|auth", re.IGNORECASE)
 
@@ -43,13 +42,8 @@ def clean_endpoint(base_url: str) -> str:
     default = {"http": 80, "https": 443}.get(parts.scheme)
     if parts.port is not None and parts.port != default:
         host += f":{parts.port}"
-    query = urlencode(
-        [
-            (name, value)
-            for name, value in parse_qsl(parts.query, keep_blank_values=True)
-            if not _SECRET.search(name)
-        ]
-    )
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    query = urlencode([pair for pair in given if not _SECRET.search(pair[0])])
     return urlunsplit((parts.scheme.lower(), host, parts.path.rstrip("/"), query, ""))
 
 
@@ -126,10 +120,10 @@ class JudgeIdentity:
             ) from error
         return cls(
             wording=sent["wording"],
-            template=_ENCODE(
+            template=ENCODE(
                 {name: sent[name] for name in ("template", "fields", "preparation")}
             ),
-            schema_json=_ENCODE(schema if schema is not None else sent["schema"]),
+            schema_json=ENCODE(schema if schema is not None else sent["schema"]),
             model=model,
             endpoint=clean_endpoint(endpoint),
             params_json=params_json,
@@ -144,13 +138,13 @@ class JudgeIdentity:
 
     def document(self) -> str:
         """The identity as canonical JSON text: what the judge id is computed from."""
-        return _ENCODE(
+        return ENCODE(
             {
                 "format": "judge/1",
                 "model": self.model,
                 "endpoint": self.endpoint,
                 "adaptation": self.adaptation,
-                "params": json.loads(self.params_json),
+                "params": self.params,
                 "wording": self.wording,
                 "template": json.loads(self.template),
                 "schema": json.loads(self.schema_json),
@@ -166,18 +160,12 @@ class JudgeIdentity:
         """
         try:
             data = json.loads(document)
-            if data["format"] != "judge/1":
-                raise ValueError(f"format {data['format']!r} is unknown")
-            return cls(
-                wording=data["wording"],
-                template=_ENCODE(data["template"]),
-                schema_json=_ENCODE(data["schema"]),
-                model=data["model"],
-                endpoint=data["endpoint"],
-                params_json=_ENCODE(data["params"]),
-                adaptation=data["adaptation"],
-            )
-        except (KeyError, TypeError, ValueError) as error:
+            if data.pop("format") != "judge/1":
+                raise ValueError("its format is not judge/1")
+            for name, field in (("params", "params_json"), ("schema", "schema_json")):
+                data[field] = ENCODE(data.pop(name))
+            return cls(**data | {"template": ENCODE(data["template"])})
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise JudgeError(f"not a judge's document: {error}") from error
 
     @property
@@ -200,21 +188,11 @@ class JudgeIdentity:
             ],
         }
         if self.adaptation == "json_schema":
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": _TOOL, "strict": True, "schema": schema},
-            }
+            asked = {"name": _TOOL, "strict": True, "schema": schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": asked}
         elif self.adaptation == "tool":
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": _TOOL,
-                        "strict": True,
-                        "parameters": schema,
-                    },
-                }
-            ]
+            tool = {"name": _TOOL, "strict": True, "parameters": schema}
+            body["tools"] = [{"type": "function", "function": tool}]
             body["tool_choice"] = {"type": "function", "function": {"name": _TOOL}}
         else:
             # The server knows JSON but no schema: the schema goes into the text.
@@ -226,7 +204,7 @@ class JudgeIdentity:
         return body | self.params
 
 
-def verdict_key(judge_id: str, user_message: str | bytes, vote: int = 0) -> str:
+def verdict_key(judge_id: str, user_message: str, vote: int = 0) -> str:
     """The key of a verdict: 64 hex digits.
 
     Args:
@@ -234,18 +212,15 @@ def verdict_key(judge_id: str, user_message: str | bytes, vote: int = 0) -> str:
         user_message: The user message exactly as sent.
         vote: 0 for the first verdict on a reply, 1 and up for repeats.
     """
-    text = user_message.encode() if isinstance(user_message, str) else user_message
-    # The message comes last and the two before it hold no newline: no two different
-    # triples share these bytes.
-    return hashlib.sha256(
-        b"verdict/1\n%s\n%d\n" % (judge_id.encode(), vote) + text
-    ).hexdigest()
+    return verdict_keys(judge_id, [user_message], vote)[0]
 
 
 def verdict_keys(
     judge_id: str, user_messages: Iterable[str], vote: int = 0
 ) -> list[str]:
     """`verdict_key` for many messages of one judge and vote; about 2 µs each."""
+    # The message comes last and the two before it hold no newline: no two different
+    # triples share these bytes.
     start = hashlib.sha256(b"verdict/1\n%s\n%d\n" % (judge_id.encode(), vote))
     keys = []
     for message in user_messages:

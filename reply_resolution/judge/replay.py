@@ -102,7 +102,7 @@ def _judges(store: Cache, start: str) -> list[tuple[JudgeIdentity, str]]:
     """Every judge in the cache with the newest metric version it served."""
     # What served what is no question a store has to answer for judging, so it is not
     # part of `CacheStore`; only this file's own tables know.
-    pairs = store._db.read(
+    pairs = store.read(
         "SELECT j.judge_id, r.hash FROM judge_rubrics jr JOIN judges j ON j.id = "
         "jr.judge JOIN rubrics r ON r.hash = jr.rubric_hash ORDER BY r.created_at, "
         "r.number"

@@ -13,16 +13,14 @@ import hashlib
 import json
 from pathlib import Path
 import re
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from reply_resolution.errors import RubricError, TableError
 from reply_resolution.judge.prepare import Preparation
-from reply_resolution.judge.rubric_checks import (
-    ENCODE,
-    FIELDS,
-    check_fields,
+from reply_resolution.judge.rubric_file import (
     check_levels,
     check_schema,
+    read_rubric_file,
 )
 
 #: Name of the way a row becomes a user message; part of every hash. A change to
@@ -42,6 +40,11 @@ SCHEMA = (
     '"maximum":5},"reason":{"type":"string"}},"required":["score","reason"],'
     '"additionalProperties":false}'
 )
+#: The row's fields a judge may see, in the order they are sent. Nothing else of a
+#: row (arm, label, id, any other column) leaves the machine.
+FIELDS = ("request", "context", "conversation", "reply")
+# An encoder of our own: json.dumps would build one per call.
+ENCODE = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _ROLES = ("primary", "secondary", "guardrail")
 _FOLDER = Path(__file__).parent / "rubrics"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -115,11 +118,9 @@ class Rubric:
         levels: (score, meaning) for each score, best first; for people, not sent.
         cut: A score at or above it is "resolved"; 2 to 5.
         role: What the metric is for: primary, secondary or guardrail.
-        category: Kind of scale; only "ordinal" is supported.
-        scale: Lowest and highest score; only (1, 5) is supported.
-        template: Name of the way a row becomes the user message.
         fields: The row's fields that are sent, in this order.
         preparation: What is stripped or masked before a row is sent; off by default.
+        scale: Lowest and highest score.
     """
 
     wording: str
@@ -128,11 +129,9 @@ class Rubric:
     levels: tuple[tuple[int, str], ...] = LEVELS
     cut: int = 4
     role: str = "primary"
-    category: str = "ordinal"
-    scale: tuple[int, int] = (1, 5)
-    template: str = TEMPLATE
     fields: tuple[str, ...] = FIELDS
     preparation: Preparation = field(default_factory=Preparation)
+    scale: ClassVar[tuple[int, int]] = (1, 5)
 
     def __post_init__(self) -> None:
         if not isinstance(self.wording, str) or not self.wording.strip():
@@ -150,12 +149,6 @@ class Rubric:
                 f"rubric name {self.name!r} is not usable. Use letters, digits, "
                 "'_', '.' and '-', such as reply_resolution."
             )
-        if self.category != "ordinal" or tuple(self.scale) != (1, 5):
-            raise RubricError(
-                f"rubric {self.name!r} has category {self.category!r} and scale "
-                f"{self.scale!r}. Scores are ordinal, whole numbers 1 to 5, in the "
-                "whole package; word the rubric for that scale."
-            )
         if self.role not in _ROLES:
             raise RubricError(
                 f"role {self.role!r} of rubric {self.name!r} is not one of "
@@ -166,16 +159,17 @@ class Rubric:
                 f"cut {self.cut!r} of rubric {self.name!r} is not 2, 3, 4 or 5. A "
                 "score at or above the cut counts as resolved; the default is 4."
             )
-        if self.template != TEMPLATE:
+        fields = tuple(self.fields) if isinstance(self.fields, list | tuple) else ()
+        if not set(_NEEDED) <= {*fields} <= {*FIELDS} or len({*fields}) < len(fields):
             raise RubricError(
-                f"template {self.template!r} of rubric {self.name!r} is not known; "
-                f"this version of the package sends {TEMPLATE!r}."
+                f"fields {self.fields!r} of rubric {self.name!r} are not usable. "
+                f"Choose from {', '.join(FIELDS)}, each once; request and reply are "
+                "needed."
             )
         _set = object.__setattr__
-        _set(self, "scale", tuple(self.scale))
+        _set(self, "fields", fields)
         _set(self, "levels", check_levels(self.levels, self.name))
-        _set(self, "fields", check_fields(self.fields, self.name))
-        _set(self, "schema_json", check_schema(self.schema_json, self.name))
+        _set(self, "schema_json", ENCODE(check_schema(self.schema_json, self.name)))
 
     @classmethod
     def default(cls) -> "Rubric":
@@ -204,8 +198,6 @@ class Rubric:
             RubricError: The file cannot be read, or is incomplete, or contradicts
                 itself.
         """
-        from reply_resolution.judge.rubric_file import read_rubric_file
-
         return cls(**read_rubric_file(Path(path)))
 
     def replace(self, **changes: Any) -> Self:  # noqa: ANN401
@@ -220,11 +212,6 @@ class Rubric:
         loaded: dict[str, Any] = json.loads(self.schema_json)
         return loaded
 
-    @property
-    def score_first(self) -> bool:
-        """Whether the answer gives the score before the reason."""
-        return bool(next(iter(self.schema["properties"])) == "score")
-
     def sent(self) -> dict[str, Any]:
         """The parts that determine what is sent, for the judge id.
 
@@ -233,7 +220,7 @@ class Rubric:
         """
         return {
             "wording": self.wording,
-            "template": self.template,
+            "template": TEMPLATE,
             "fields": list(self.fields),
             "preparation": self.preparation.document(),
             "schema": self.schema,
@@ -245,40 +232,43 @@ class Rubric:
             {
                 "format": "rubric/1",
                 "name": self.name,
-                "category": self.category,
+                "category": "ordinal",
                 "role": self.role,
-                "scale": list(self.scale),
+                "scale": self.scale,
                 "cut": self.cut,
-                "levels": [[score, text] for score, text in self.levels],
+                "levels": self.levels,
                 **self.sent(),
             }
         )
 
     @classmethod
     def from_document(cls, document: str) -> Self:
-        """Build the rubric again from its canonical JSON text."""
+        """Build the rubric again from its canonical JSON text.
+
+        Raises:
+            RubricError: The text is not one, or of another version of the package.
+        """
         try:
             data = json.loads(document)
-            if data["format"] != "rubric/1":
-                raise RubricError(
-                    f"a rubric of format {data['format']!r} cannot be read by this "
-                    "version of the package, which knows rubric/1."
-                )
-            return cls(
+            made = cls(
                 wording=data["wording"],
                 name=data["name"],
                 schema_json=json.dumps(data["schema"]),
-                levels=tuple((score, text) for score, text in data["levels"]),
+                levels=data["levels"],
                 cut=data["cut"],
                 role=data["role"],
-                category=data["category"],
-                scale=tuple(data["scale"]),
-                template=data["template"],
-                fields=tuple(data["fields"]),
+                fields=data["fields"],
                 preparation=Preparation(**data["preparation"]),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise RubricError(f"not a rubric document: {error}") from error
+        if made.document() != document:
+            raise RubricError(
+                f"a rubric document of format {data.get('format')!r}, template "
+                f"{data.get('template')!r} and scale {data.get('scale')!r} cannot be "
+                "read by this version of the package."
+            )
+        return made
 
     @property
     def hash(self) -> str:
@@ -293,16 +283,12 @@ class Rubric:
         sent. An optional field that is missing, null or empty is left out: a CSV file
         cannot tell null from empty, and the same table must ask the same question.
 
-        Args:
-            row: At least `request` and `reply`; other keys are ignored.
-
         Raises:
             TableError: `request` or `reply` is missing, or a field is not text.
         """
+        note = ""
         if self.preparation:
             row, note = self.preparation.apply({k: row.get(k) for k in self.fields})
-        else:
-            note = ""
         parts = []
         get = row.get
         for name in self.fields:
@@ -332,15 +318,6 @@ class Rubric:
             text = _SURROGATE.sub(lambda m: f"\\u{ord(m[0]):04x}", text)
         return UserMessage(text, note)
 
-    def messages(self, row: Mapping[str, object]) -> tuple[str, str]:
-        """(system, user): the wording, unchanged for every row, and the row.
-
-        >>> row = {"request": "Price?", "reply": "9 €", "arm": "control"}
-        >>> Rubric.default().messages(row)[1]
-        '{"request":"Price?","reply":"9 €"}'
-        """
-        return self.wording, self.user_message(row).text
-
 
 def diff(a: Rubric, b: Rubric) -> str:
     """What changed from rubric `a` to rubric `b`, readable; "" when nothing did.
@@ -350,27 +327,25 @@ def diff(a: Rubric, b: Rubric) -> str:
     """
     old, new = json.loads(a.document()), json.loads(b.document())
     parts = []
-    for key in old:
-        before, after = old[key], new[key]
-        if key == "wording" and before != after:
+    for key, before in old.items():
+        after = new[key]
+        if ENCODE(before) == ENCODE(after):  # text: a dict's order counts
+            continue
+        if key == "wording":
             lines = difflib.unified_diff(
                 before.split("\n"), after.split("\n"), lineterm="", n=1
             )
             parts.append("wording:\n" + "\n".join(f"  {x}" for x in list(lines)[2:]))
-        elif key == "levels" and before != after:
-            was, now = dict(before), dict(after)
+        elif key == "levels":
             parts += [
-                f"level {score}: {was[score]!r} -> {now[score]!r}"
-                for score in was
-                if was[score] != now[score]
+                f"level {score}: {was!r} -> {now!r}"
+                for (score, was), (_, now) in zip(before, after, strict=True)
+                if was != now
             ]
-        elif ENCODE(before) != ENCODE(after):  # text: a dict's order counts
-            parts.append(f"{key}: {_show(before)} -> {_show(after)}")
+        else:
+            shown = [x if isinstance(x, str) else ENCODE(x) for x in (before, after)]
+            parts.append(f"{key}: {shown[0]} -> {shown[1]}")
     return "\n".join(parts)
-
-
-def _show(value: object) -> str:
-    return value if isinstance(value, str) else ENCODE(value)
 
 
 @cache

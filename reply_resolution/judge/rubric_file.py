@@ -1,5 +1,6 @@
-"""Reading a rubric file: `.txt` is the wording, `.toml` may set the rest."""
+"""Reading a rubric file, and checking its levels and schema."""
 
+from collections.abc import Iterator, Mapping
 import difflib
 import json
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from reply_resolution.errors import RubricError
 from reply_resolution.judge.prepare import Preparation
 
-_KEYS = (
+_KEYS = [
     "name",
     "wording",
     "wording_file",
@@ -19,14 +20,11 @@ _KEYS = (
     "schema",
     "fields",
     "preparation",
-)
+]
 
 
 def read_rubric_file(path: Path) -> dict[str, Any]:
-    """The arguments of `Rubric` that a file gives.
-
-    Args:
-        path: `.txt` or `.md` (the wording alone) or `.toml`.
+    """The arguments of `Rubric` that a file gives: `.txt`, `.md` or `.toml`.
 
     Raises:
         RubricError: The file cannot be read, has an unknown key, or no wording.
@@ -90,3 +88,74 @@ def _text(path: Path) -> str:
             "UTF-8."
         ) from error
     return text.replace("\r\n", "\n").rstrip("\n")
+
+
+def check_levels(levels: object, name: str) -> tuple[tuple[int, str], ...]:
+    """(score, meaning) for 5 down to 1, from pairs or a mapping of any order."""
+    pairs = levels.items() if isinstance(levels, Mapping) else levels
+    try:
+        found = {int(score): text for score, text in pairs}  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        found = {}
+    if sorted(found) != [1, 2, 3, 4, 5] or not all(
+        isinstance(text, str) and text.strip() for text in found.values()
+    ):
+        raise RubricError(
+            f"rubric {name!r} must describe each score 1 to 5 in words; got levels "
+            f"{levels!r}."
+        )
+    return tuple((score, found[score]) for score in (5, 4, 3, 2, 1))
+
+
+def check_schema(text: str, name: str) -> dict[str, Any]:
+    """The schema, order kept; refused where a verdict cannot fit."""
+    try:
+        schema = json.loads(text)
+    except (TypeError, ValueError) as error:
+        raise RubricError(f"the schema of rubric {name!r} is not JSON: {error}.") from (
+            error
+        )
+    for wrong, why in _complaints(schema):
+        if wrong:
+            raise RubricError(
+                f"the schema of rubric {name!r} {why}. A verdict is an object with an "
+                "integer `score` of 1 to 5 and a text `reason`."
+            )
+    return dict(schema)
+
+
+def _complaints(schema: Any) -> Iterator[tuple[bool, str]]:  # noqa: ANN401
+    """What may be wrong with a schema, each after what it builds on."""
+    fields: Any = schema.get("properties") if isinstance(schema, dict) else None
+    yield (
+        not isinstance(fields, dict) or schema.get("type") != "object",
+        ("must describe an object with these two properties"),
+    )
+    for key in ("score", "reason"):
+        yield not isinstance(fields.get(key), dict), f"lacks {key!r}"
+    extra = sorted(set(fields) - {"score", "reason"})
+    yield (
+        bool(extra),
+        (
+            f"has fields a verdict has no column for: {', '.join(extra)}; ask for "
+            "more in the reason"
+        ),
+    )
+    score = fields["score"]
+    bounds = score.get("enum") or [score.get("minimum"), score.get("maximum")]
+    yield (
+        score.get("type") != "integer" or bounds not in ([1, 5], [1, 2, 3, 4, 5]),
+        (
+            f"has the score {json.dumps(score)}; it must be an integer bound to 1..5 "
+            '("minimum": 1, "maximum": 5, or an enum)'
+        ),
+    )
+    yield fields["reason"].get("type") != "string", "must have a string as `reason`"
+    yield (
+        sorted(schema.get("required", ())) != ["reason", "score"],
+        ("must require both score and reason"),
+    )
+    yield (
+        schema.get("additionalProperties") is not False,
+        ("must set additionalProperties to false (strict structured output needs it)"),
+    )

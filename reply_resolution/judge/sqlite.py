@@ -1,13 +1,15 @@
 """The SQLite file itself: opening, schema, transactions, and errors in plain words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 import os
 from pathlib import Path
+import re
 import sqlite3
 import sys
 import threading
-from typing import Any
+from typing import Any, Self
 import warnings
 
 from reply_resolution.errors import CacheError
@@ -44,7 +46,6 @@ CREATE TABLE attempts (
 CREATE TABLE requests (
   request_id TEXT NOT NULL, arm TEXT NOT NULL, key BLOB NOT NULL,
   PRIMARY KEY (request_id, arm, key)) WITHOUT ROWID;
-CREATE TABLE noted (digest BLOB PRIMARY KEY) WITHOUT ROWID;
 CREATE TABLE claims (
   key BLOB PRIMARY KEY, owner TEXT NOT NULL, expires_at REAL NOT NULL) WITHOUT ROWID;
 CREATE TABLE capabilities (
@@ -68,13 +69,6 @@ CREATE TABLE spend (
   over_micro_usd INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (run_id, day)) WITHOUT ROWID;
 CREATE INDEX spend_of_day ON spend (day);
 """
-#: Verdicts in the order of `StoredVerdict`'s fields.
-VERDICTS = (
-    "SELECT lower(hex(v.key)), j.judge_id, a.user_message, v.vote, v.score, v.reason, "
-    "v.status, v.status_detail, v.model_returned, v.prompt_tokens, v.cached_tokens, "
-    "v.completion_tokens, v.cost_usd, v.latency_ms, v.attempts, v.judged_at, a.raw "
-    "FROM verdicts v JOIN judges j ON j.id = v.judge JOIN answers a ON a.id = v.id"
-)
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "fuse", "davfs", "gpfs", "lustre")
 _TIMEOUT_S = 60.0
 
@@ -99,19 +93,23 @@ def default_path() -> Path:
 class Database:
     """One connection, one lock; every error leaves as a `CacheError`.
 
-    A connection must not cross a fork, so a process that finds itself forked opens
-    one of its own.
+    Attributes:
+        path: The file; None in memory.
+        read_only: Whether it was opened for reading only.
     """
 
     def __init__(self, path: Path | None, *, read_only: bool) -> None:
         """Open the file (None: in memory), make or check the schema."""
         self.path = path
         self.read_only = read_only
-        self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
-        self._pid = 0
-        self._depth = 0
         self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def name(self) -> str:
@@ -120,6 +118,8 @@ class Database:
 
     def _open(self) -> None:
         path = self.path
+        self._lock = threading.RLock()
+        self._busy = False
         if path is not None:
             if path.is_dir():
                 raise CacheError(
@@ -146,19 +146,18 @@ class Database:
             self._prepare()
 
     def _connect(self) -> sqlite3.Connection:
-        if self.path is None:
-            target, uri = ":memory:", False
-        else:
-            target = self.path.absolute().as_uri()
-            target += "?mode=ro" if self.read_only else "?mode=rwc"
-            uri = True
-        options: dict[str, Any] = {
-            "timeout": _TIMEOUT_S,
-            "isolation_level": None,
-            "check_same_thread": False,
-            "uri": uri,
-        }
-        connection: sqlite3.Connection = sqlite3.connect(target, **options)
+        target = "file::memory:"
+        if self.path is not None:
+            mode = "ro" if self.read_only else "rwc"
+            target = f"{self.path.absolute().as_uri()}?mode={mode}"
+        connect = partial(
+            sqlite3.connect,
+            timeout=_TIMEOUT_S,
+            isolation_level=None,
+            check_same_thread=False,
+            uri=True,
+        )
+        connection = connect(target)
         if self.read_only and self.path is not None:
             try:
                 connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -169,15 +168,15 @@ class Database:
                 if wal.exists() and wal.stat().st_size:
                     raise
                 connection.close()
-                connection = sqlite3.connect(target + "&immutable=1", **options)
+                connection = connect(target + "&immutable=1")
         return connection
 
     def _prepare(self) -> None:
-        connection = self.connection
+        connection = self._here()
         connection.execute("PRAGMA foreign_keys = ON")
         tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables or self.read_only:  # looked at before anything is changed
-            self._recognise()
+            self._recognise(connection)
         if self.read_only:
             return
         if self.path is not None:
@@ -192,10 +191,10 @@ class Database:
                 run(f"PRAGMA application_id = {APPLICATION_ID}")
                 run(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
-    def _recognise(self) -> None:
+    def _recognise(self, connection: sqlite3.Connection) -> None:
         """Refuse a file that is not ours, or of another version."""
-        found = self.connection.execute("PRAGMA user_version").fetchone()[0]
-        owner = self.connection.execute("PRAGMA application_id").fetchone()[0]
+        found = connection.execute("PRAGMA user_version").fetchone()[0]
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
         if owner != APPLICATION_ID:
             raise CacheError(
                 f"{self.name} is a database, but not a cache of reply_resolution. "
@@ -234,9 +233,8 @@ class Database:
             stacklevel=6,
         )
 
-    @property
-    def connection(self) -> sqlite3.Connection:
-        """The connection of this process."""
+    def _here(self) -> sqlite3.Connection:
+        """The connection of this process: it must not cross a fork."""
         if self._connection is None:
             raise CacheError(f"cache {self.name} is closed. Open it again.")
         if self._pid != os.getpid():
@@ -245,8 +243,6 @@ class Database:
                     "a cache in memory cannot be shared with another process. Give "
                     "it a file."
                 )
-            self._lock = threading.RLock()
-            self._depth = 0
             # The parent's connection is left alone: closing it here would drop the
             # parent's locks.
             _ABANDONED.append(self._connection)
@@ -254,46 +250,43 @@ class Database:
         return self._connection
 
     @contextmanager
+    def locked(self) -> Iterator[sqlite3.Connection]:
+        """The connection, for one thread."""
+        connection = self._here()
+        with self._lock, self._translated():
+            yield connection
+
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        with self.locked() as connection:
+            return connection.execute(sql, values).fetchall()
+
+    @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """One write transaction over all statements; gives `execute`."""
-        connection = self.connection
+        """All writes in the block are one transaction, or none; gives `execute`.
+
+        Verdict, attempts and settlement of one batch belong in one: a process killed
+        in between then leaves neither a verdict without its bill nor the reverse.
+        """
         if self.read_only:
             raise CacheError(
                 f"cache {self.name} is open for reading only; nothing was written."
             )
-        with self._lock, self._translated():
-            if self._depth:  # already in one: join it
+        with self.locked() as connection:
+            if self._busy:  # already in one: join it
                 yield connection.execute
                 return
             connection.execute("BEGIN IMMEDIATE")
-            self._depth = 1
+            self._busy = True
             try:
                 yield connection.execute
-            except BaseException:
-                self._depth = 0
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
-            self._depth = 0
-            try:
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
-
-    def read(self, sql: str, values: Any = ()) -> list[tuple[Any, ...]]:  # noqa: ANN401
-        """All rows of a query."""
-        connection = self.connection
-        with self._lock, self._translated():
-            return connection.execute(sql, values).fetchall()
-
-    @contextmanager
-    def locked(self) -> Iterator[sqlite3.Connection]:
-        """The connection, for one thread."""
-        connection = self.connection
-        with self._lock, self._translated():
-            yield connection
+            finally:
+                self._busy = False
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -303,7 +296,7 @@ class Database:
             raise CacheError(_explain(error, self.name)) from error
 
     def close(self) -> None:
-        """Close the connection; the log is folded into the file."""
+        """Close the file, its log folded into it; more than once is fine."""
         with self._lock:
             if self._connection is not None and self._pid == os.getpid():
                 with self._translated():
@@ -315,34 +308,26 @@ class Database:
 _ABANDONED: list[sqlite3.Connection] = []
 
 
+# What SQLite's message holds -> what to do.
+_TODO = {
+    "readonly|read-only": "The file or its folder cannot be written. Open it read-only "
+    "to replay, or give a place that can be written; nothing is judged without one, "
+    "because it would be paid for again.",
+    "not a database|malformed|corrupt": "The file is damaged or not a cache. Nothing "
+    "was judged, because lost verdicts would be paid for again: restore a copy, or "
+    "`cache export` what can still be read and import it into a new file.",
+    "full": "The disk is full. Make room and run again: what was committed is kept.",
+    "locked|busy": f"Another process held it for {_TIMEOUT_S:.0f} s. Wait for that run "
+    "to end, then run again: what was committed is kept.",
+    "unable to open": "Check that its folder exists and can be written, or name "
+    "another place with --cache or $REPLY_RESOLUTION_CACHE.",
+    "": "What was committed is kept; run again once the cause is repaired.",
+}
+
+
 def _explain(error: sqlite3.Error, name: str) -> str:
     text = str(error)
-    if "readonly" in text or "read-only" in text:
-        todo = (
-            "The file or its folder cannot be written. Open it read-only to replay, "
-            "or give a place that can be written; nothing is judged without one, "
-            "because it would be paid for again."
-        )
-    elif "not a database" in text or "malformed" in text or "corrupt" in text:
-        todo = (
-            "The file is damaged or not a cache. Nothing was judged, because lost "
-            "verdicts would be paid for again: restore a copy, or `cache export` what "
-            "can still be read and import it into a new file."
-        )
-    elif "full" in text:
-        todo = "The disk is full. Make room and run again: what was committed is kept."
-    elif "locked" in text or "busy" in text:
-        todo = (
-            f"Another process held it for {_TIMEOUT_S:.0f} s. Wait for that run to "
-            "end, then run again: what was committed is kept."
-        )
-    elif "unable to open" in text:
-        todo = (
-            "Check that its folder exists and can be written, or name another place "
-            "with --cache or $REPLY_RESOLUTION_CACHE."
-        )
-    else:
-        todo = "What was committed is kept; run again once the cause is repaired."
+    todo = next(todo for words, todo in _TODO.items() if re.search(words, text))
     return f"cache {name}: {text}. {todo}"
 
 

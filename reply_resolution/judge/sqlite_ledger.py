@@ -1,6 +1,9 @@
-"""The ledger's SQL: book the worst case, replace it by the actual, sum up."""
+"""Who does what now: claims on keys, and the ledger of calls.
 
-from collections.abc import Callable, Sequence
+The ledger books the worst case, replaces it by the actual, and sums up.
+"""
+
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 import time
 from typing import Any
@@ -12,6 +15,57 @@ from reply_resolution.judge.store import Actual, Booking, Cap, Refusal, Totals
 
 _OLDEST_S = 3600.0  # no call lasts an hour
 _SUMS = ", ".join(f"coalesce(sum({name}), 0)" for name in Totals._fields)
+
+
+def claim(
+    db: Database, keys: Collection[str], owner: str, lease_s: float = 900.0
+) -> set[str]:
+    """Take keys to judge; one key has one owner at a time.
+
+    Left out are keys that have a verdict and keys another owner holds: ask for
+    these again later. A claim ends by `put_many`, `release`, its lease, or the
+    death of its owner on this machine (`kill -9` included).
+
+    Args:
+        db: The cache file.
+        keys: Verdict keys.
+        owner: From `new_owner()`; claiming again renews the lease.
+        lease_s: Seconds until anybody may take the key; more than a call with its
+            retries can last.
+
+    Returns:
+        The keys now held by `owner`.
+    """
+    gone: dict[str, bool] = {owner: True}
+    taken = set()
+    with db.transaction() as run:
+        clock = time.time()
+        for key in keys:
+            blob = (bytes.fromhex(key),)
+            if run("SELECT 1 FROM verdicts WHERE key = ?", blob).fetchone():
+                continue
+            holder, until = run(
+                "SELECT owner, expires_at FROM claims WHERE key = ?", blob
+            ).fetchone() or (owner, 0.0)
+            if holder not in gone:
+                gone[holder] = is_gone(holder)
+            if gone[holder] or until <= clock:
+                run(
+                    "INSERT OR REPLACE INTO claims VALUES (?, ?, ?)",
+                    (*blob, owner, clock + lease_s),
+                )
+                taken.add(key)
+    return taken
+
+
+def release(db: Database, keys: Collection[str], owner: str) -> None:
+    """Give claimed keys back, for others to judge."""
+    with db.transaction() as run:
+        for key in keys:
+            run(
+                "DELETE FROM claims WHERE key = ? AND owner = ?",
+                (bytes.fromhex(key), owner),
+            )
 
 
 def today() -> str:
@@ -33,7 +87,7 @@ def _sums(run: Callable[..., Any], scope: str, run_id: str, day: str) -> Totals:
 
 
 def totals(db: Database, scope: str, run_id: str) -> Totals:
-    """Sums over a scope."""
+    """The ledger's sums over a scope: run, day or month (UTC)."""
     with db.locked() as connection:
         return _sums(connection.execute, scope, run_id, today())
 
@@ -45,7 +99,7 @@ def book(
     bookings: Sequence[Booking],
     caps: Sequence[Cap],
 ) -> tuple[list[int], Refusal | None]:
-    """Book calls in order until one does not fit.
+    """Book calls in order until one does not fit; atomic over all processes.
 
     The caps are looked at inside the transaction that writes, so what is in flight in
     any thread or process is always counted.
@@ -95,24 +149,17 @@ def _refusal(
             or (cap.micro_usd is not None and total.over_micro_usd)
         ):
             return Refusal("over", cap.scope, True)
-        for limit, most, spent, in_flight, wanted in (
-            ("calls", cap.calls, total.calls, total.open_calls + calls, 1),
-            (
-                "tokens",
-                cap.tokens,
-                total.tokens,
-                total.open_tokens + added.tokens,
-                booking.tokens,
-            ),
-            (
-                "usd",
-                cap.micro_usd,
-                total.micro_usd,
-                total.open_micro_usd + added.micro_usd,
-                booking.micro_usd,
-            ),
+        # Totals: calls, tokens and price that are over, then the same in flight.
+        for limit, most, spent, in_flight, held, wanted in zip(
+            ("calls", "tokens", "usd"),
+            cap[1:],
+            total[:3],
+            total[3:6],
+            (calls, *added),
+            (1, *booking),
+            strict=True,
         ):
-            if most is not None and spent + in_flight + wanted > most:
+            if most is not None and spent + in_flight + held + wanted > most:
                 return Refusal(limit, cap.scope, spent + wanted > most)
     return None
 
@@ -145,33 +192,24 @@ def _close(
     tokens: int,
     micro_usd: int,
 ) -> None:
-    calls, spent, paid = 1, actual.tokens, actual.micro_usd
+    calls, spent, paid = 1, tokens, micro_usd  # in full, unless we know better
     if actual.state == "released":
         calls = spent = paid = 0
-    elif actual.state != "settled":
-        spent, paid = tokens, micro_usd
+    elif actual.state == "settled":
+        spent, paid = actual.tokens, actual.micro_usd
     run(
         "UPDATE calls SET state = ?, actual_tokens = ?, actual_micro_usd = ? "
         "WHERE id = ?",
         (actual.state, spent, paid, actual.call_id),
     )
+    over = max(0, spent - tokens), max(0, paid - micro_usd)
     run(
         "UPDATE spend SET calls = calls + ?, tokens = tokens + ?, "
         "micro_usd = micro_usd + ?, open_calls = open_calls - 1, "
         "open_tokens = open_tokens - ?, open_micro_usd = open_micro_usd - ?, "
         "over_tokens = over_tokens + ?, over_micro_usd = over_micro_usd + ? "
         "WHERE run_id = ? AND day = ?",
-        (
-            calls,
-            spent,
-            paid,
-            tokens,
-            micro_usd,
-            max(0, spent - tokens),
-            max(0, paid - micro_usd),
-            run_id,
-            day,
-        ),
+        (calls, spent, paid, tokens, micro_usd, *over, run_id, day),
     )
 
 
@@ -182,22 +220,17 @@ def book_lost(db: Database) -> int:
     owner on another machine nobody here can say whether it lives). They are counted
     in full before and after; but while they are open, somebody may wait for them.
     """
-    dead = [
-        owner
-        for (owner,) in db.read("SELECT DISTINCT owner FROM calls WHERE state = 'open'")
-        if is_gone(owner)
-    ]
-    old = time.time() - _OLDEST_S
+    owners = db.read("SELECT DISTINCT owner FROM calls WHERE state = 'open'")
     query = (
         "SELECT id, run_id, day, state, tokens, micro_usd FROM calls "
         "WHERE state = 'open' AND (booked_at < ? OR owner = ?)"
     )
+    old = time.time() - _OLDEST_S
     lost = 0
-    for owner in dead or [""]:
-        if not db.read(f"{query} LIMIT 1", (old, owner)):
-            continue
-        with db.transaction() as run:
-            for call_id, *row in run(query, (old, owner)).fetchall():
-                _close(run, Actual(call_id, "lost"), *row)
-                lost += 1
+    for owner in [owner for (owner,) in owners if is_gone(owner)] or [""]:
+        if db.read(f"{query} LIMIT 1", (old, owner)):  # else no need to write
+            with db.transaction() as run:
+                for call_id, *row in run(query, (old, owner)).fetchall():
+                    _close(run, Actual(call_id, "lost"), *row)
+                    lost += 1
     return lost

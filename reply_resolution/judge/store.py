@@ -17,13 +17,12 @@ from reply_resolution.judge.rubric import Rubric
 #: Statuses of a paid, final answer; only these are kept as verdicts.
 FINAL = ("scored", "refused", "truncated", "filtered", "invalid")
 
-#: Columns of `CacheStore.get_frame`, beside `key`.
-FRAME_SCHEMA: dict[str, Any] = {
+#: Columns of `CacheStore.get_frame`, beside `key`: a verdict's fields after its vote.
+FRAME_SCHEMA: dict[str, pl.DataType] = {
     "score": pl.Int8(),
     "reason": pl.String(),
     "status": pl.String(),
     "status_detail": pl.String(),
-    "judge_id": pl.String(),
     "model_returned": pl.String(),
     "prompt_tokens": pl.Int64(),
     "cached_tokens": pl.Int64(),
@@ -114,11 +113,9 @@ class Trace:
     """Everything about one verdict, down to the bytes that were sent.
 
     Attributes:
-        verdict: The verdict; None where the key was asked but has no answer yet.
+        verdict: The verdict.
         key: Its key.
         request: The request's body as JSON text, exactly what was sent.
-        system: The wording that was sent.
-        user: The user message that was sent.
         judge: The judge.
         metric_versions: Labels of the metric versions that used this judge.
         seen_as: (request_id, arm) pairs this verdict was given to.
@@ -128,26 +125,21 @@ class Trace:
     verdict: StoredVerdict
     key: str
     request: str
-    system: str
-    user: str
     judge: JudgeIdentity
     metric_versions: tuple[str, ...]
     seen_as: tuple[tuple[str, str | None], ...]
     attempts: tuple[Attempt, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenUse:
+class TokenUse(NamedTuple):
     """What calls of a judge have used so far, for the estimate before a run.
 
     Attributes:
-        n: Verdicts with known usage.
-        prompt_tokens_per_byte: Prompt tokens per UTF-8 byte of wording and user
-            message.
+        prompt_tokens_per_byte: Prompt tokens per UTF-8 byte of wording, schema and
+            user message.
         completion_tokens: Mean tokens of an answer.
     """
 
-    n: int
     prompt_tokens_per_byte: float
     completion_tokens: float
 

@@ -119,9 +119,7 @@ def main(n: int = 100_000) -> None:
 
         def single(_: int) -> None:
             for _call in range(2000):
-                booked = ledger.reserve(2000, 300)
-                assert booked is not None
-                ledger.settle(booked, prompt_tokens=500, completion_tokens=40)
+                single_call()
 
         def batched(_: int) -> None:
             for _call in range(0, 2000, 16):
@@ -139,9 +137,8 @@ def main(n: int = 100_000) -> None:
                 thread.join()
 
         def single_call() -> None:
-            booked = ledger.reserve(2000, 300)
-            assert booked is not None
-            ledger.settle(booked, prompt_tokens=500, completion_tokens=40)
+            (booked,) = ledger.reserve_many([(2000, 300)])
+            ledger.settle_many([(booked, 500, 40, 0)])
 
         measure("booked and settled, one by one", "call", 2000, single)
         measure("booked and settled, 16 at once", "call", 2000, batched)

@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 import subprocess
 import sys
 import textwrap
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,19 +29,44 @@ def cache(tmp_path):
         yield opened
 
 
+def reserve(ledger, prompt_bytes, tokens):
+    """Book one call; None at a cap."""
+    made = ledger.reserve_many([(prompt_bytes, tokens)])
+    return made[0] if made else None
+
+
+def settle(ledger, booked, *, prompt_tokens, completion_tokens, cached_tokens=0):
+    """Settle one call."""
+    counts = (prompt_tokens, completion_tokens, cached_tokens)
+    return ledger.settle_many([(booked, *counts)])
+
+
+def spent(cache, run="run", scope="run"):
+    """What the ledger counts, in flight included."""
+    total = cache.totals(scope, run)
+    return SimpleNamespace(
+        calls=total.calls + total.open_calls,
+        total_tokens=total.tokens + total.open_tokens,
+        usd=(total.micro_usd + total.open_micro_usd) / 1e6,
+        open_calls=total.open_calls,
+        over_tokens=total.over_tokens,
+        over_usd=total.over_micro_usd / 1e6,
+    )
+
+
 def test_the_worst_case_is_booked_and_the_actual_settled(cache):
     """In flight a call counts in full; afterwards it counts what it cost."""
     ledger = Ledger(cache, None, "run", PRICE)
-    booked = ledger.reserve(936, 100)
+    booked = reserve(ledger, 936, 100)
     assert booked.tokens == 936 + OVERHEAD_TOKENS + 100
     assert booked.micro_usd == 1000 * 1.25 + 100 * 10
-    before = ledger.spent()
+    before = spent(cache)
     assert (before.calls, before.total_tokens, before.open_calls) == (1, 1100, 1)
     assert before.usd == pytest.approx(0.00225)
-    assert ledger.settle(
-        booked, prompt_tokens=300, completion_tokens=40, cached_tokens=200
+    assert settle(
+        ledger, booked, prompt_tokens=300, completion_tokens=40, cached_tokens=200
     )
-    after = ledger.spent()
+    after = spent(cache)
     assert (after.calls, after.total_tokens, after.open_calls) == (1, 340, 0)
     # 100 new at 1, 200 cached at 0.1, 40 answered at 10: 520 millionths
     assert after.usd == pytest.approx(0.00052)
@@ -61,7 +87,7 @@ def test_the_worst_case_is_booked_and_the_actual_settled(cache):
 def test_a_cap_allows_exactly_what_fits(cache, limits, allowed, limit):
     """The call that would pass the cap in the worst case is refused, and named."""
     ledger = Ledger(cache, limits, "run", PRICE)
-    made = [ledger.reserve(936, 100) for _ in range(allowed + 2)]
+    made = [reserve(ledger, 936, 100) for _ in range(allowed + 2)]
     assert [m is not None for m in made] == [True] * allowed + [False, False]
     assert ledger.refusal.limit == limit
     assert ledger.refusal.scope == "run"
@@ -70,15 +96,15 @@ def test_a_cap_allows_exactly_what_fits(cache, limits, allowed, limit):
 def test_a_refusal_says_whether_waiting_helps(cache):
     """While calls in flight may settle lower the refusal is not final."""
     ledger = Ledger(cache, Limits(max_total_tokens=2200), "run")
-    one, two = ledger.reserve(936, 100), ledger.reserve(936, 100)
-    assert ledger.reserve(936, 100) is None
+    one, two = reserve(ledger, 936, 100), reserve(ledger, 936, 100)
+    assert reserve(ledger, 936, 100) is None
     assert not ledger.refusal.final
-    ledger.settle(one, prompt_tokens=100, completion_tokens=10)
-    assert ledger.reserve(900, 100) is None
-    ledger.settle(two, prompt_tokens=100, completion_tokens=10)
-    assert ledger.reserve(936, 100) is not None
+    settle(ledger, one, prompt_tokens=100, completion_tokens=10)
+    assert reserve(ledger, 900, 100) is None
+    settle(ledger, two, prompt_tokens=100, completion_tokens=10)
+    assert reserve(ledger, 936, 100) is not None
     assert ledger.refusal is None
-    assert ledger.reserve(5000, 100) is None
+    assert reserve(ledger, 5000, 100) is None
     assert ledger.refusal.final
 
 
@@ -87,60 +113,65 @@ def test_many_at_once_is_a_prefix(cache):
     ledger = Ledger(cache, Limits(max_total_tokens=2000), "run")
     made = ledger.reserve_many([(436, 100), (5000, 100), (36, 100)])
     assert [m.tokens for m in made] == [600]
-    assert ledger.spent().total_tokens == 600
+    assert spent(cache).total_tokens == 600
     assert ledger.settle_many([(made[0], 50, 5, None)])
-    assert ledger.spent().total_tokens == 55
+    assert spent(cache).total_tokens == 55
 
 
 def test_a_timeout_counts_in_full_and_an_unsent_call_not_at_all(cache):
     """Nobody knows what a timeout cost; a call never sent cost nothing."""
     ledger = Ledger(cache, Limits(max_calls=2), "run", PRICE)
-    lost, unsent = ledger.reserve(936, 100), ledger.reserve(936, 100)
-    ledger.forfeit(lost)
+    lost, unsent = reserve(ledger, 936, 100), reserve(ledger, 936, 100)
+    settle(ledger, lost, prompt_tokens=None, completion_tokens=None)
     ledger.release(unsent)
-    spent = ledger.spent()
-    assert (spent.calls, spent.total_tokens, spent.open_calls) == (1, 1100, 0)
-    assert spent.usd == pytest.approx(0.00225)
-    again = ledger.reserve(936, 100)
+    found = spent(cache)
+    assert (found.calls, found.total_tokens, found.open_calls) == (1, 1100, 0)
+    assert found.usd == pytest.approx(0.00225)
+    again = reserve(ledger, 936, 100)
     # a server that does not say what it billed is settled in full too
-    ledger.settle(again, prompt_tokens=None, completion_tokens=None)
-    assert ledger.spent().total_tokens == 2200
-    assert ledger.reserve(1, 1) is None
+    settle(ledger, again, prompt_tokens=None, completion_tokens=None)
+    assert spent(cache).total_tokens == 2200
+    assert reserve(ledger, 1, 1) is None
 
 
 def test_a_booking_is_settled_once(cache):
     """Settling twice is a mistake, not a refund."""
     ledger = Ledger(cache, None, "run")
-    booked = ledger.reserve(936, 100)
-    ledger.settle(booked, prompt_tokens=1, completion_tokens=1)
+    booked = reserve(ledger, 936, 100)
+    settle(ledger, booked, prompt_tokens=1, completion_tokens=1)
     with pytest.raises(BudgetError, match="settled once"):
-        ledger.settle(booked, prompt_tokens=1, completion_tokens=1)
+        settle(ledger, booked, prompt_tokens=1, completion_tokens=1)
     with pytest.raises(BudgetError, match="unknown"):
-        ledger.forfeit(booked._replace(call_id=999))
-    assert ledger.spent().total_tokens == 2
+        settle(
+            ledger,
+            booked._replace(call_id=999),
+            prompt_tokens=None,
+            completion_tokens=None,
+        )
+    assert spent(cache).total_tokens == 2
 
 
 def test_what_a_server_bills_beyond_the_booking_stops_the_run(cache):
     """A server that ignores the token limit is booked, and asked no more."""
     ledger = Ledger(cache, Limits(max_total_tokens=1_000_000), "run", PRICE)
     other = Ledger(cache, Limits(max_total_tokens=1_000_000), "other", PRICE)
-    booked = ledger.reserve(36, 100)
-    assert not ledger.settle(booked, prompt_tokens=150, completion_tokens=459)
-    spent = ledger.spent()
-    assert spent.total_tokens == 609
-    assert spent.over_tokens == 609 - 200
-    assert spent.over_usd > 0
-    assert ledger.reserve(1, 1) is None
+    booked = reserve(ledger, 36, 100)
+    assert not settle(ledger, booked, prompt_tokens=150, completion_tokens=459)
+    found = spent(cache)
+    assert found.total_tokens == 609
+    assert found.over_tokens == 609 - 200
+    assert found.over_usd > 0
+    assert reserve(ledger, 1, 1) is None
     assert (ledger.refusal.limit, ledger.refusal.final) == ("over", True)
-    assert other.reserve(1, 1) is not None
+    assert reserve(other, 1, 1) is not None
 
 
 def test_without_a_cap_on_tokens_or_usd_overbilling_stops_nothing(cache):
     """Where only calls are capped there is nothing to overrun; it is still booked."""
     ledger = Ledger(cache, Limits(max_calls=5), "run")
-    ledger.settle(ledger.reserve(1, 1), prompt_tokens=500, completion_tokens=1)
-    assert ledger.spent().over_tokens > 0
-    assert ledger.reserve(1, 1) is not None
+    settle(ledger, reserve(ledger, 1, 1), prompt_tokens=500, completion_tokens=1)
+    assert spent(cache).over_tokens > 0
+    assert reserve(ledger, 1, 1) is not None
 
 
 def test_periods_count_every_run_of_the_day_and_month(cache, monkeypatch):
@@ -148,31 +179,31 @@ def test_periods_count_every_run_of_the_day_and_month(cache, monkeypatch):
     monkeypatch.setattr(sqlite_ledger, "today", lambda: "2026-11-30")
     day, month = Limits(max_calls=3, period="day"), Limits(max_calls=4, period="month")
     first = Ledger(cache, [day, month], "one")
-    assert [first.reserve(1, 1) is not None for _ in range(2)] == [True, True]
+    assert [reserve(first, 1, 1) is not None for _ in range(2)] == [True, True]
     second = Ledger(cache, [day, month], "two")
-    assert [second.reserve(1, 1) is not None for _ in range(2)] == [True, False]
+    assert [reserve(second, 1, 1) is not None for _ in range(2)] == [True, False]
     assert (second.refusal.limit, second.refusal.scope) == ("calls", "day")
     monkeypatch.setattr(sqlite_ledger, "today", lambda: "2026-12-01")
-    assert [second.reserve(1, 1) is not None for _ in range(4)] == [True] * 3 + [False]
-    assert second.spent("month").calls == 3
+    assert [reserve(second, 1, 1) is not None for _ in range(4)] == [True] * 3 + [False]
+    assert spent(cache, "two", "month").calls == 3
     monkeypatch.setattr(sqlite_ledger, "today", lambda: "2026-12-02")
-    assert [second.reserve(1, 1) is not None for _ in range(2)] == [True, False]
+    assert [reserve(second, 1, 1) is not None for _ in range(2)] == [True, False]
     assert second.refusal.scope == "month"
-    assert second.spent("day").calls == 1
-    assert second.spent().calls == 5
+    assert spent(cache, "two", "day").calls == 1
+    assert spent(cache, "two").calls == 5
     # a call booked yesterday is settled on yesterday's page
     monkeypatch.setattr(sqlite_ledger, "today", lambda: "2027-01-01")
-    assert second.spent("month").calls == 0
+    assert spent(cache, "two", "month").calls == 0
 
 
 def test_a_run_with_the_same_name_shares_its_cap(cache):
     """Processes of one run spend one budget."""
     limits = Limits(max_calls=2)
     one, two = Ledger(cache, limits, "run"), Ledger(cache, limits, "run")
-    assert one.reserve(1, 1) is not None
-    assert two.reserve(1, 1) is not None
-    assert one.reserve(1, 1) is None
-    assert Ledger(cache, limits, "another").reserve(1, 1) is not None
+    assert reserve(one, 1, 1) is not None
+    assert reserve(two, 1, 1) is not None
+    assert reserve(one, 1, 1) is None
+    assert reserve(Ledger(cache, limits, "another"), 1, 1) is not None
 
 
 SPEND = """
@@ -183,14 +214,12 @@ SPEND = """
     ledger = Ledger(cache, Limits(max_usd=0.05), "run", Price(input=1.0, output=10.0))
     def work(seed):
         draw = random.Random(seed)
-        while (booked := ledger.reserve(draw.randrange(900), 100)) is not None:
+        while made := ledger.reserve_many([(draw.randrange(900), 100)]):
+            booked = made[0]
             time.sleep(draw.random() * 0.002)
             part = draw.random()
-            ledger.settle(
-                booked,
-                prompt_tokens=int(part * booked.tokens / 4),
-                completion_tokens=int(part * 100),
-            )
+            tokens = int(part * booked.tokens / 4), int(part * 100)
+            ledger.settle_many([(booked, *tokens, 0)])
     seeds = range(int(sys.argv[2]))
     threads = [threading.Thread(target=work, args=(seed,)) for seed in seeds]
     [t.start() for t in threads]
@@ -206,14 +235,14 @@ def test_threads_and_processes_never_pass_the_cap(cache):
         for _ in range(2)
     ]
     assert [w.wait(120) for w in workers] == [0, 0]
-    spent = Ledger(cache, None, "run", PRICE).spent()
-    assert spent.open_calls == 0
-    assert 0.047 < spent.usd <= 0.05
-    with cache._db.locked() as connection:
+    found = spent(cache)
+    assert found.open_calls == 0
+    assert 0.047 < found.usd <= 0.05
+    with cache.locked() as connection:
         actual = connection.execute(
             "SELECT sum(actual_micro_usd) FROM calls"
         ).fetchone()
-    assert actual[0] == round(spent.usd * 1e6)
+    assert actual[0] == round(found.usd * 1e6)
 
 
 def test_a_killed_process_leaves_its_bookings_counted(cache):
@@ -223,8 +252,8 @@ def test_a_killed_process_leaves_its_bookings_counted(cache):
         from reply_resolution.judge.budget import Ledger, Limits
         from reply_resolution.judge.cache import Cache
         ledger = Ledger(Cache.open(sys.argv[1]), Limits(max_calls=5), "run")
-        done = ledger.reserve(936, 100)
-        ledger.settle(done, prompt_tokens=10, completion_tokens=10)
+        done, = ledger.reserve_many([(936, 100)])
+        ledger.settle_many([(done, 10, 10, 0)])
         ledger.reserve_many([(936, 100)] * 3)
         os.kill(os.getpid(), signal.SIGKILL)
         """
@@ -234,10 +263,10 @@ def test_a_killed_process_leaves_its_bookings_counted(cache):
     assert killed.returncode == -9
     assert cache.totals("run", "run").open_calls == 3
     ledger = Ledger(cache, Limits(max_calls=5), "run")
-    spent = ledger.spent()
-    assert (spent.calls, spent.open_calls, spent.total_tokens) == (4, 0, 3320)
-    assert ledger.reserve(1, 1) is not None
-    assert ledger.reserve(1, 1) is None
+    found = spent(cache)
+    assert (found.calls, found.open_calls, found.total_tokens) == (4, 0, 3320)
+    assert reserve(ledger, 1, 1) is not None
+    assert reserve(ledger, 1, 1) is None
 
 
 def test_nobody_waits_for_a_dead_process(cache, monkeypatch):
@@ -255,7 +284,7 @@ def test_nobody_waits_for_a_dead_process(cache, monkeypatch):
     )
     assert cache.totals("run", "run").open_calls == 2
     ledger._looked = -10.0  # a second has passed
-    assert ledger.reserve(1, 1) is None
+    assert reserve(ledger, 1, 1) is None
     assert ledger.refusal.final
     assert cache.totals("run", "run").calls == 2
 
@@ -265,11 +294,11 @@ def test_a_booking_older_than_any_call_is_lost(cache, monkeypatch):
     monkeypatch.setattr(
         "reply_resolution.judge.budget.new_owner", lambda: "far/b/1/2/x"
     )
-    Ledger(cache, None, "run").reserve(936, 100)
+    reserve(Ledger(cache, None, "run"), 936, 100)
     assert cache.book_lost() == 0
     monkeypatch.setattr(sqlite_ledger, "_OLDEST_S", -1.0)
     assert cache.book_lost() == 1
-    assert Ledger(cache, None, "run").spent().total_tokens == 1100
+    assert spent(cache).total_tokens == 1100
 
 
 def test_many_threads_book_consistently(cache):
@@ -277,14 +306,14 @@ def test_many_threads_book_consistently(cache):
     ledger = Ledger(cache, Limits(max_calls=200), "run")
 
     def one(_):
-        booked = ledger.reserve(36, 100)
+        booked = reserve(ledger, 36, 100)
         if booked is not None:
-            ledger.settle(booked, prompt_tokens=10, completion_tokens=1)
+            settle(ledger, booked, prompt_tokens=10, completion_tokens=1)
         return booked is not None
 
     with ThreadPoolExecutor(16) as pool:
         assert sum(pool.map(one, range(300))) == 200
-    assert ledger.spent().total_tokens == 2200
+    assert spent(cache).total_tokens == 2200
 
 
 # Prices and limits
@@ -294,7 +323,7 @@ def test_a_usd_cap_without_a_price_is_refused_at_the_start(cache):
     """An unknown price is no reason to spend without looking."""
     with pytest.raises(BudgetError, match="price of this model is not known"):
         Ledger(cache, Limits(max_usd=1.0), "run", price_for("no-such-model-1"))
-    assert Ledger(cache, Limits(max_calls=1), "run").spent().usd is None
+    assert Ledger(cache, None, "run").cost_usd(10, 10) is None
 
 
 def test_prices_come_from_the_kept_table():

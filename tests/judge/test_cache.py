@@ -183,7 +183,7 @@ def test_nothing_is_pickled_and_the_file_reads_with_any_sqlite(cache, path):
         for row in cursor:
             for name, cell in zip(names, row, strict=True):
                 assert isinstance(cell, int | float | str | None) or (
-                    name in ("key", "digest") and len(cell) == 32
+                    name == "key" and len(cell) == 32
                 )
     plain.close()
 
@@ -244,8 +244,6 @@ def test_trace_reprints_the_exact_request(cache):
     assert trace.request == json.dumps(
         JUDGE.request(kept.user_message), ensure_ascii=False, separators=(",", ":")
     )
-    assert trace.system == RUBRIC.wording
-    assert trace.user == kept.user_message
     assert trace.verdict == kept
     assert trace.judge == JUDGE
     assert trace.metric_versions == (cache.register_rubric(RUBRIC),)
@@ -260,8 +258,8 @@ def test_trace_reprints_the_exact_request(cache):
         cache.trace("nobody")
 
 
-def test_requests_noted_again_cost_nothing_and_new_ones_are_added(cache):
-    """The same batch twice is noted once; one more row in it is found too."""
+def test_requests_noted_again_are_noted_once(cache):
+    """The same rows twice are one; a row more is found too."""
     kept = verdict(1)
     cache.put_many([kept])
     rows = [("E1", "control", kept.key), ("E2", None, kept.key)]
@@ -358,7 +356,7 @@ def test_threads_and_processes_share_one_file(cache, path):
         list(pool.map(lambda v: cache.put_many([v]), many[:160]))
     assert [other.wait(60) for other in others] == [0, 0]
     assert len(cache.get_many([v.key for v in many])) == 240
-    assert cache.check() == []
+    assert cache.read("PRAGMA integrity_check") == [("ok",)]
 
 
 def test_a_forked_child_opens_its_own_connection(cache):
@@ -470,7 +468,7 @@ def test_another_schema_version_is_refused(cache, path):
 def test_a_full_disk_is_an_error_and_keeps_what_was_committed(cache):
     """When the disk is full the run stops; the last commit is intact."""
     cache.put_many([verdict(0)])
-    with cache._db.locked() as connection:
+    with cache.locked() as connection:
         pages = connection.execute("PRAGMA page_count").fetchone()[0]
         connection.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(CacheError, match="full"):
@@ -582,8 +580,8 @@ def test_a_local_disk_uses_write_ahead_logging(cache):
     """On an ordinary disk the file is in WAL mode, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert cache._db.read("PRAGMA journal_mode") == [("wal",)]
-        assert cache._db.read("PRAGMA synchronous") == [(1,)]
+        assert cache.read("PRAGMA journal_mode") == [("wal",)]
+        assert cache.read("PRAGMA synchronous") == [(1,)]
 
 
 # What was learnt
@@ -621,7 +619,6 @@ def test_token_use_learns_from_paid_verdicts(cache):
         len(text.encode())
         for text in (RUBRIC.wording, RUBRIC.schema_json, verdict(1).user_message)
     )
-    assert use.n == 3
     assert use.completion_tokens == 40
     assert use.prompt_tokens_per_byte == pytest.approx(500 / sent)
 
@@ -667,7 +664,6 @@ def test_export_and_import_carry_everything_but_the_ledger(full, tmp_path):
         assert new.calibration(report.versions[0], JUDGE.judge_id)["fit"] == "fit"
         again = new.import_jsonl(tmp_path / "out.jsonl")
         assert (again.added, again.same) == (0, 5)
-        assert new.check() == []
         new.export_jsonl(tmp_path / "again.jsonl")
     strip = [
         [line for line in file.read_text().splitlines() if '"rubric"' not in line[:20]]
@@ -706,7 +702,8 @@ def test_a_forged_line_is_reported_and_not_taken(full, tmp_path):
     [
         (lambda t: t[: len(t) // 2], "is not JSON"),
         (lambda t: t.split("\n", 1)[1], "not an export"),
-        (lambda t: t + '{"type":"surprise"}\n', "not known"),
+        (lambda t: t + '{"type":"surprise"}\n', "line 15: a record of type.*not known"),
+        (lambda t: t + "5\n", "not an export"),
         (lambda t: t.replace('"score": 4', '"score": 8'), "contradictory"),
         (lambda t: "", "not an export"),
     ],
@@ -728,15 +725,6 @@ def test_an_export_appears_whole_or_not_at_all(full, tmp_path):
     with pytest.raises(CacheError, match="cannot be written"):
         full.export_jsonl(tmp_path / "absent" / "out.jsonl")
     assert list(tmp_path.glob("*.part")) == []
-
-
-def test_check_finds_an_edited_verdict(full, path):
-    """A changed message no longer fits its key, and the check says which."""
-    assert full.check() == []
-    with full.transaction() as run:
-        run("UPDATE answers SET user_message = user_message || ' ' WHERE id = 2")
-    assert len(full.check()) == 1
-    assert "not of this content" in full.check()[0]
 
 
 def test_a_copy_of_the_file_is_a_cache(full, path, tmp_path):

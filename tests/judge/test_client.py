@@ -219,7 +219,11 @@ def test_a_server_s_limits_are_learnt_once_and_belong_to_the_judge(
     assert more.judge_id == run.judge_id
     with Cache.open() as cache:
         trace = cache.trace("q8")[0]
-    sent = [b for b in server.bodies() if b["messages"][1]["content"] == trace.user]
+    sent = [
+        b
+        for b in server.bodies()
+        if b["messages"][1]["content"] == trace.verdict.user_message
+    ]
     assert [json.loads(trace.request)] == sent  # `trace` is what went out
 
 

@@ -1,5 +1,6 @@
 """Judge id and verdict key: what changes them, and what never does."""
 
+import hashlib
 import json
 
 from hypothesis import given, settings
@@ -208,11 +209,12 @@ def test_keys_are_pinned():
 
 @settings(deadline=None)
 @given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=20)))
-def test_many_keys_at_once_are_the_same_keys(messages):
-    """The fast way of computing keys agrees with the plain one."""
+def test_a_key_is_the_hash_of_judge_vote_and_message(messages):
+    """Judge and vote on lines of their own, then the exact bytes; one or many."""
     judge = "ab" * 32
     assert verdict_keys(judge, messages, 3) == [
-        verdict_key(judge, message.encode(), 3) for message in messages
+        hashlib.sha256(f"verdict/1\n{judge}\n3\n{message}".encode()).hexdigest()
+        for message in messages
     ]
 
 

@@ -199,9 +199,8 @@ def test_the_ledger_counts_what_the_server_counts(
         judge_replies(
             make_replies(6), model="m", base_url=server.url, cache=cache, run_id="r"
         )
-        spent = Ledger(cache, None, "r").spent()
-    assert spent.calls == server.calls
-    assert spent.open_calls == 0
+        total = cache.totals("run", "r")
+    assert (total.calls, total.open_calls) == (server.calls, 0)
 
 
 def test_without_a_key_the_cache_is_replayed_or_the_gap_is_said(
@@ -335,9 +334,9 @@ def test_a_hanging_call_does_not_hold_an_interrupt_up(
     assert run.summary.seconds < 10
     assert run.verdicts["status"].to_list().count("scored") == 1
     with Cache.open() as cache:
-        spent = Ledger(cache, None, "r").spent()
-    assert (spent.calls, spent.open_calls) == (server.calls, 0)
-    assert spent.total_tokens > 4 * 1024
+        total = cache.totals("run", "r")
+    assert (total.calls, total.open_calls) == (server.calls, 0)
+    assert total.tokens > 4 * 1024
 
 
 def test_inside_a_running_loop_it_just_works(make_replies: Make, server: Any) -> None:

@@ -62,11 +62,12 @@ WORKERS = """
                 key = verdict_key(judge_id, str(row), 0)
                 if not cache.claim([key], owner):
                     continue
-                while (booked := ledger.reserve(len(str(row)), 100)) is None:
+                while not (made := ledger.reserve_many([(len(str(row)), 100)])):
                     if ledger.refusal is None or ledger.refusal.final:
                         left.set()
                         return
                     time.sleep(0.01)
+                booked = made[0]
                 link = http.client.HTTPConnection("127.0.0.1", int(port), timeout=30)
                 link.request("POST", f"/{booked.call_id}/{row}")
                 answer = json.loads(link.getresponse().read())
@@ -78,10 +79,8 @@ WORKERS = """
                 )
                 with cache.transaction():
                     cache.put_many([verdict])
-                    ledger.settle(
-                        booked,
-                        prompt_tokens=answer["prompt"],
-                        completion_tokens=answer["completion"],
+                    ledger.settle_many(
+                        [(booked, answer["prompt"], answer["completion"], 0)]
                     )
 
         crew = [threading.Thread(target=one) for _ in range(int(threads))]
@@ -258,7 +257,7 @@ def check(path, server, killed, committed, *, rows, calls, tokens):
     assert server.again == []
     # Every call the server saw is in the ledger, once; every settled call was seen.
     cache.book_lost()
-    states = dict(cache._db.read("SELECT id, state FROM calls"))
+    states = dict(cache.read("SELECT id, state FROM calls"))
     seen = [call for call, _ in server.calls]
     assert len(seen) == len(set(seen))
     assert set(seen) <= set(states)
@@ -277,7 +276,9 @@ def check(path, server, killed, committed, *, rows, calls, tokens):
     assert server.billed <= total.tokens <= tokens
     asked = Counter(row for _, row in server.calls)
     assert max(asked.values()) <= 1 + len(lost)
-    assert cache.check() == []
+    assert cache.read("PRAGMA integrity_check") == [("ok",)]
+    kept = cache.get_many(list(keys_of(rows)))
+    assert all(v.user_message == str(keys_of(rows)[key]) for key, v in kept.items())
     cache.close()
     return {
         "kills": len(killed),
