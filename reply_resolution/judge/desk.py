@@ -20,6 +20,7 @@ from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.store import CacheStore
 from reply_resolution.judge.worklist import Item, Worklist
 
+_AT_ONCE = 131_072
 _CHUNK = 8_192
 
 
@@ -29,14 +30,16 @@ def request_bytes(identity: JudgeIdentity) -> int:
 
 
 def fetch(cache: CacheStore, keys: pl.Series) -> pl.DataFrame:
-    """`CacheStore.get_frame`, one row per key, a chunk at a time.
+    """`CacheStore.get_frame`, one row per key.
 
-    What is found passes through Python objects, which for a long table would need
-    more room than the table.
+    What is found passes through Python objects, which for a very long table would need
+    more room than the table: up to `_AT_ONCE` keys are asked for together, which lets
+    the store read its file in order, and more of them a chunk at a time.
     """
+    step = max(len(keys), 1) if len(keys) <= _AT_ONCE else _CHUNK
     parts = [
-        cache.get_frame(keys.slice(start, _CHUNK).to_list())
-        for start in range(0, max(len(keys), 1), _CHUNK)
+        cache.get_frame(keys.slice(start, step).to_list())
+        for start in range(0, max(len(keys), 1), step)
     ]
     return pl.concat(parts).unique("key")
 
