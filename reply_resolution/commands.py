@@ -39,7 +39,7 @@ def _print(result: Mapping[str, Any], as_json: bool, show: Callable[..., str]) -
 
 
 def _table(path: str) -> "pl.DataFrame":
-    from reply_resolution.tables import read_table
+    from reply_resolution.tables.tables import read_table
 
     table = read_table(path)
     for note in table.notes:
@@ -118,7 +118,7 @@ def judge(a: Namespace) -> int:
     """`judge`: a table of replies in, a table of verdicts out."""
     from reply_resolution.judge.budget import Price
     from reply_resolution.judge.judge import estimate, judge_replies
-    from reply_resolution.replies import read_replies
+    from reply_resolution.tables.replies import read_replies
 
     if a.out is None and not a.dry_run:
         raise TableError(

@@ -54,8 +54,8 @@ def run_demo(out: Path, *, pdf: bool | None = None) -> int:
 def _judge_all(out: Path) -> dict[str, str]:
     from reply_resolution.commands import write_table
     from reply_resolution.judge.judge import judge_replies, record
-    from reply_resolution.replies import read_replies
-    from reply_resolution.verdicts import read_verdicts
+    from reply_resolution.tables.replies import read_replies
+    from reply_resolution.tables.verdicts import read_verdicts
 
     data = root() / "data"
     cache = str(out / "cache.sqlite")

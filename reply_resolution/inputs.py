@@ -94,10 +94,10 @@ def load(
     """
     import polars as pl
 
-    from reply_resolution.label_files import LABEL_SCHEMA
-    from reply_resolution.labels import read_labels
-    from reply_resolution.replies import read_replies
-    from reply_resolution.verdicts import join_and_note, read_verdicts
+    from reply_resolution.labeling.files import LABEL_SCHEMA
+    from reply_resolution.tables.labels import read_labels
+    from reply_resolution.tables.replies import read_replies
+    from reply_resolution.tables.verdicts import join_and_note, read_verdicts
 
     paths = {name: resolve(name) for name in (replies, verdicts, labels) if name}
     table = read_replies(paths[replies], need_arm=bool(control))

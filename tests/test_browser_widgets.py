@@ -20,9 +20,9 @@ import nbformat
 import polars as pl
 import pytest
 
-from reply_resolution.label_files import read_events
-from reply_resolution.labeling import LabelSession
-from reply_resolution.labels import read_labels
+from reply_resolution.labeling.files import read_events
+from reply_resolution.labeling.session import LabelSession
+from reply_resolution.tables.labels import read_labels
 
 pytestmark = pytest.mark.browser
 
@@ -31,8 +31,8 @@ EVIL = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>'
 LABEL = """\
 import os
 from pathlib import Path
-from reply_resolution.labeling import LabelSession, draw_for_labels
-from reply_resolution.replies import read_replies
+from reply_resolution.labeling.session import LabelSession, draw_for_labels
+from reply_resolution.tables.replies import read_replies
 
 Path("kernel.pid").write_text(str(os.getpid()))
 replies = read_replies("replies.csv", need_arm=True).frame
@@ -41,7 +41,7 @@ session = LabelSession.open("labels/anna.jsonl", items, annotator="anna", repeat
 session.widget()"""
 EXPLORE = """\
 import polars as pl
-from reply_resolution.explore import browse
+from reply_resolution.labeling.explore import browse
 
 browse(pl.read_ndjson("verdicts.jsonl"))"""
 

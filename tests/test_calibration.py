@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reply_resolution.calibration import (
+from reply_resolution.calibration.verdict import (
     CORRECT,
     FIT,
     UNFIT,
@@ -22,8 +22,8 @@ from reply_resolution.errors import (
     VersionMismatchError,
 )
 from reply_resolution.judge.probes import probe_card
-from reply_resolution.labels import read_labels
-from reply_resolution.verdicts import read_verdicts
+from reply_resolution.tables.labels import read_labels
+from reply_resolution.tables.verdicts import read_verdicts
 
 V1, V2 = "reply_resolution@v1:3f9c1a7b", "reply_resolution@v2:0badc0de"
 

@@ -6,9 +6,9 @@ import re
 import polars as pl
 import pytest
 
-from reply_resolution import calibration_words as words
-from reply_resolution.calibration import CORRECT, FIT, UNFIT, CalibrationRules
-from reply_resolution.calibration_study import all_labels, keep, label_session, study
+from reply_resolution.calibration import words
+from reply_resolution.calibration.study import all_labels, keep, label_session, study
+from reply_resolution.calibration.verdict import CORRECT, FIT, UNFIT, CalibrationRules
 from reply_resolution.errors import LabelError
 from reply_resolution.inputs import load
 

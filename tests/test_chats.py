@@ -7,9 +7,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reply_resolution.chats import CONVERSATION, ROLES, ChatError, read_thread
 from reply_resolution.errors import TableError
-from reply_resolution.replies import read_replies
+from reply_resolution.tables.chats import CONVERSATION, ROLES, ChatError, read_thread
+from reply_resolution.tables.replies import read_replies
 
 CHATS = Path(__file__).parent / "messy" / "07_nested_chat.jsonl"
 EXPECTED = json.loads((CHATS.parent / "expected.json").read_text(encoding="utf-8"))

@@ -2,10 +2,10 @@
 
 import pytest
 
-from reply_resolution import checks as ck
-from reply_resolution import checks_judge as cj
-from reply_resolution.checks_judge import Calibrated
-from reply_resolution.experiment_plan import ExperimentPlan, Look
+from reply_resolution.readout import checks as ck
+from reply_resolution.readout import checks_judge as cj
+from reply_resolution.readout.checks_judge import Calibrated
+from reply_resolution.readout.experiment_plan import ExperimentPlan, Look
 
 PLAN = ExperimentPlan(planned_replies=160)
 GOOD = Calibrated(0.8, 0.7, 0.88, 120, 0.1, "of the calibration")

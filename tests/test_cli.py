@@ -49,8 +49,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def table(root: Path, tmp_path: Path) -> Path:
     """The bundled experiment with its verdicts, as `judge` would write it."""
-    from reply_resolution.replies import read_replies
-    from reply_resolution.verdicts import join_verdicts, read_verdicts
+    from reply_resolution.tables.replies import read_replies
+    from reply_resolution.tables.verdicts import join_verdicts, read_verdicts
 
     data = root / "data"
     joined = join_verdicts(
@@ -230,8 +230,8 @@ def test_judge_writes_every_row_from_the_cache(
 ) -> None:
     """A recorded table is replayed without a call; trace and versions read it."""
     from reply_resolution.judge.judge import record
-    from reply_resolution.replies import read_replies
-    from reply_resolution.verdicts import read_verdicts
+    from reply_resolution.tables.replies import read_replies
+    from reply_resolution.tables.verdicts import read_verdicts
 
     data = root / "data"
     cache = tmp_path / "c.sqlite"
@@ -245,7 +245,7 @@ def test_judge_writes_every_row_from_the_cache(
         words = ("judge", data / "replay.csv", "--out", out, "--cache", cache)
         code, _, err = run(*words)
         assert code == 0, err
-        from reply_resolution.tables import read_table
+        from reply_resolution.tables.tables import read_table
 
         assert read_table(out).frame.height == 160
     code, out_text, _ = run("trace", "R0321", "--cache", cache, "--json")

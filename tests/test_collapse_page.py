@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 
 import reply_resolution as rr
-from reply_resolution import collapse_details as details
-from reply_resolution import collapse_words as words
-from reply_resolution.collapse_check import check_collapse
-from reply_resolution.collapse_planning import weeks
 from reply_resolution.errors import ParameterError, ReportError
+from reply_resolution.pages import collapse_details as details
+from reply_resolution.pages import collapse_words as words
+from reply_resolution.pages.collapse_check import check_collapse
+from reply_resolution.pages.collapse_planning import weeks
 from reply_resolution.plots.power import both_analyses, power_curves
 
 

@@ -8,8 +8,8 @@ import pytest
 from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.judge import judge_replies, record
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.replies import read_replies
-from reply_resolution.verdicts import read_verdicts
+from reply_resolution.tables.replies import read_replies
+from reply_resolution.tables.verdicts import read_verdicts
 
 ROWS = {
     "verdicts_experiment.jsonl": 320,

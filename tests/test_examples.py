@@ -2,7 +2,7 @@
 
 import polars as pl
 
-from reply_resolution.examples import draw_examples
+from reply_resolution.readout.examples import draw_examples
 
 ARMS = {"control": "control", "treatment": "treatment", "seed": 7}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from reply_resolution.errors import ParameterError
-from reply_resolution.experiment_plan import (
+from reply_resolution.readout.experiment_plan import (
     ExperimentPlan,
     Metric,
     changes,

@@ -6,9 +6,9 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.explore import Explorer, browse, browse_static
-from reply_resolution.replies import read_replies
-from reply_resolution.verdicts import join_verdicts, read_verdicts
+from reply_resolution.labeling.explore import Explorer, browse, browse_static
+from reply_resolution.tables.replies import read_replies
+from reply_resolution.tables.verdicts import join_verdicts, read_verdicts
 
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>&amp;'
 

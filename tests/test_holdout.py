@@ -3,8 +3,13 @@
 import polars as pl
 import pytest
 
+from reply_resolution.calibration.holdout import (
+    choose_part,
+    look_warning,
+    part_of,
+    record_look,
+)
 from reply_resolution.errors import ParameterError, TableError
-from reply_resolution.holdout import choose_part, look_warning, part_of, record_look
 
 IDS = pl.Series([f"R{i}" for i in range(2000)])
 

@@ -16,8 +16,8 @@ import pytest
 
 from reply_resolution.errors import LabelError
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.labeling import LabelSession, draw_for_labels
-from reply_resolution.labels import read_labels
+from reply_resolution.labeling.session import LabelSession, draw_for_labels
+from reply_resolution.tables.labels import read_labels
 
 
 class Clock:
@@ -158,7 +158,7 @@ def test_a_killed_process_loses_no_answer_it_showed_as_saved(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     code = (
         "import itertools, sys, polars as pl\n"
-        "from reply_resolution.labeling import LabelSession\n"
+        "from reply_resolution.labeling.session import LabelSession\n"
         "n = 5000\n"
         "frame = pl.DataFrame({'request_id': [str(i) for i in range(n)],"
         " 'request': ['q'] * n, 'reply': ['a'] * n})\n"

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import LabelError
-from reply_resolution.labeling import LabelSession
+from reply_resolution.labeling.session import LabelSession
 
 SECRETS = ("secret-id", "zebra-arm", "because-of-judge", "score-column", "label_b")
 EVIL = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
@@ -182,7 +182,7 @@ def test_a_failed_save_is_shown_and_nothing_is_counted(
     def refuse(_path: Path, _record: object) -> None:
         raise LabelError("labels cannot be saved to x: No space left on device.")
 
-    monkeypatch.setattr("reply_resolution.labeling.append_line", refuse)
+    monkeypatch.setattr("reply_resolution.labeling.session.append_line", refuse)
     note = find(widget, description="Note")
     note.value = "not lost"
     assert "No space left on device" in str(states(widget))

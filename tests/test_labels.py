@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import LabelError, TableError
-from reply_resolution.labels import (
+from reply_resolution.tables.labels import (
     LABEL_SCHEMA,
     check_label_version,
     join_labels,

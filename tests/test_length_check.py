@@ -9,10 +9,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from reply_resolution import length_words as words
 from reply_resolution.errors import ParameterError, TableError
 from reply_resolution.inputs import load
-from reply_resolution.length_check import LengthCheck, check_length
+from reply_resolution.pages import length_words as words
+from reply_resolution.pages.length_check import LengthCheck, check_length
 from reply_resolution.plots import Figure
 
 BUNDLED = {
@@ -171,7 +171,7 @@ def test_twins_are_judged_within_the_budget(
     own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With calls allowed, twins and originals go to the judge with the limit."""
-    import reply_resolution.length_check as module
+    import reply_resolution.pages.length_check as module
 
     seen: dict[str, Any] = {}
 

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.length_check import length_verdict
+from reply_resolution.pages.length_check import length_verdict
 from reply_resolution.stats.length import LengthBias, length_bias
 from reply_resolution.stats.length_effects import LengthEffect, PairsTest
 

@@ -5,8 +5,8 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.experiment_plan import ExperimentPlan, Metric
-from reply_resolution.metrics import compare_metrics, mean_effect
+from reply_resolution.readout.experiment_plan import ExperimentPlan, Metric
+from reply_resolution.readout.metrics import compare_metrics, mean_effect
 
 ARMS = {"control": "control", "treatment": "treatment"}
 

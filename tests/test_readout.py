@@ -10,11 +10,11 @@ import polars as pl
 import pytest
 
 from reply_resolution import inputs
-from reply_resolution.checks_judge import Calibrated
 from reply_resolution.errors import StatisticsError, TableError
-from reply_resolution.experiment_plan import ExperimentPlan, Look
-from reply_resolution.readout import build_readout
-from reply_resolution.recommendation import JUDGE_ALONE
+from reply_resolution.readout.build import build_readout
+from reply_resolution.readout.checks_judge import Calibrated
+from reply_resolution.readout.experiment_plan import ExperimentPlan, Look
+from reply_resolution.readout.recommendation import JUDGE_ALONE
 from reply_resolution.stats.compare import compare
 from reply_resolution.stats.counts import ScoreCounts
 
@@ -87,8 +87,8 @@ def test_the_bundled_experiment_gives_the_digits_of_compare(readout, data):
 
 def test_people_correct_the_bundled_effect_and_decide(readout, data):
     """With 40 labels an arm the human-corrected row decides, by users."""
-    from reply_resolution.labels import join_labels
     from reply_resolution.stats.correction import ppi_difference
+    from reply_resolution.tables.labels import join_labels
 
     wide, _ = join_labels(data.replies, data.labels)
     wide = wide.with_columns(label=pl.mean_horizontal("label_a", "label_b"))
@@ -522,7 +522,7 @@ def test_text_of_users_is_never_markup(data, plan):
 
 def test_a_bigger_table_reads_texts_on_a_sample(plan, data, monkeypatch):
     """Above the limit texts are read on a seeded draw of users, and that is said."""
-    monkeypatch.setattr("reply_resolution.readout_inputs.SAMPLE", 200)
+    monkeypatch.setattr("reply_resolution.readout.inputs.SAMPLE", 200)
     got = built(data, replace(plan, segments=()))
     examples = got.document["treatments"][0]["examples"]
     assert 150 <= examples["read"] <= 250

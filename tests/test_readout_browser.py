@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from reply_resolution import inputs
-from reply_resolution.experiment_plan import ExperimentPlan
-from reply_resolution.readout import build_readout
+from reply_resolution.readout.build import build_readout
+from reply_resolution.readout.experiment_plan import ExperimentPlan
 
 pytestmark = pytest.mark.browser
 

@@ -6,13 +6,13 @@ import polars as pl
 import pytest
 
 from reply_resolution import inputs
-from reply_resolution import readout_inputs as ri
-from reply_resolution.calibration import Calibration, judge_verdict
-from reply_resolution.experiment_plan import ExperimentPlan
+from reply_resolution.calibration.verdict import Calibration, judge_verdict
 from reply_resolution.judge.rubric import Rubric, RubricVersion
-from reply_resolution.labels import read_labels
-from reply_resolution.readout import build_readout
-from reply_resolution.verdicts import read_verdicts
+from reply_resolution.readout import inputs as ri
+from reply_resolution.readout.build import build_readout
+from reply_resolution.readout.experiment_plan import ExperimentPlan
+from reply_resolution.tables.labels import read_labels
+from reply_resolution.tables.verdicts import read_verdicts
 
 
 @pytest.fixture(scope="module")

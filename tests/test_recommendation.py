@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.experiment_plan import ExperimentPlan
-from reply_resolution.recommendation import (
+from reply_resolution.readout.experiment_plan import ExperimentPlan
+from reply_resolution.readout.recommendation import (
     JUDGE_ALONE,
     Evidence,
     GuardrailOutcome,

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.replies import empty_expr, length_expr, read_replies
+from reply_resolution.tables.replies import empty_expr, length_expr, read_replies
 
 MESSY = Path(__file__).parent / "messy"
 DATA = Path(__file__).parents[1] / "data"

@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import ScoreError
-from reply_resolution.scores import (
+from reply_resolution.tables.scores import (
     explain_score,
     parse_scores,
 )
-from reply_resolution.tables import read_table
+from reply_resolution.tables.tables import read_table
 
 MESSY = Path(__file__).parent / "messy"
 EXPECTED = json.loads((MESSY / "expected.json").read_text(encoding="utf-8"))

@@ -12,8 +12,8 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.files import read_delimited
-from reply_resolution.tables import read_table
+from reply_resolution.tables.files import read_delimited
+from reply_resolution.tables.tables import read_table
 
 MESSY = Path(__file__).parent / "messy"
 EXPECTED = json.loads((MESSY / "expected.json").read_text(encoding="utf-8"))

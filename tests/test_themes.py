@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.themes import draw_order, find_themes
+from reply_resolution.readout.themes import draw_order, find_themes
 
 
 def table(treated, plain):

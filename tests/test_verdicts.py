@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from reply_resolution.errors import TableError
-from reply_resolution.verdicts import (
+from reply_resolution.tables.verdicts import (
     VERDICT_SCHEMA,
     join_and_note,
     join_verdicts,

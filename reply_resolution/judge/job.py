@@ -22,7 +22,7 @@ from reply_resolution.judge.run import JudgeRun, summarize
 from reply_resolution.judge.sampling import Draw, draw
 from reply_resolution.judge.sqlite import default_path
 from reply_resolution.judge.worklist import Worklist
-from reply_resolution.replies import empty_expr
+from reply_resolution.tables.replies import empty_expr
 
 #: Sampling parameters sent unless the caller says otherwise; a server that refuses one
 #: is asked without it.

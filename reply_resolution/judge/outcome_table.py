@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.judge.worklist import EMPTY_REASON, Worklist
-from reply_resolution.verdicts import VERDICT_SCHEMA
+from reply_resolution.tables.verdicts import VERDICT_SCHEMA
 
 #: Suffix of a reply's column whose name a verdict needs.
 GIVEN = "_given"

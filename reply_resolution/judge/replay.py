@@ -12,7 +12,7 @@ from reply_resolution.judge.identity import JudgeIdentity
 from reply_resolution.judge.job import check_table
 from reply_resolution.judge.outcome_table import verdict_table
 from reply_resolution.judge.worklist import Worklist
-from reply_resolution.replies import empty_expr
+from reply_resolution.tables.replies import empty_expr
 
 
 def replay(

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from reply_resolution.errors import TableError
-from reply_resolution.replies import empty_expr, length_expr
+from reply_resolution.tables.replies import empty_expr, length_expr
 
 # A "condensed" twin needs a person who knows what matters in the reply; a table of
 # twins of your own may hold any kind.

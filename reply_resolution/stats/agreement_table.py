@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.errors import StatisticsError, TableError
-from reply_resolution.scores import explain_score
 from reply_resolution.stats.agreement import agreement
 from reply_resolution.stats.agreement_parts import MEASURES
+from reply_resolution.tables.scores import explain_score
 
 #: Why a cell was not used.
 _REASONS = ("missing", "not_a_score", "out_of_range")

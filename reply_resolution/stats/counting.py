@@ -190,7 +190,7 @@ def _with_outcome(
     warnings: list[str],
 ) -> pl.DataFrame:
     """Add `level` (null where not usable) and `outcome` (why not; null if usable)."""
-    from reply_resolution.scores import parse_scores
+    from reply_resolution.tables.scores import parse_scores
 
     _refuse_averages(grouped, names.score)
     scores, reasons = parse_scores(grouped.get_column("score"), scale=scale)
@@ -331,7 +331,7 @@ def _usable_rows(
     scale: tuple[int, int],
 ) -> pl.DataFrame:
     """Rows with a usable score as (pair?, cluster?, arm, stratum, level), indices."""
-    from reply_resolution.scores import parse_scores
+    from reply_resolution.tables.scores import parse_scores
 
     scores, _ = parse_scores(table.get_column("score"), scale=scale)
     usable = scores.is_not_null() & table.get_column("arm").is_in(list(arms))

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from reply_resolution.errors import TableError
-from reply_resolution.replies import empty_expr, length_expr
+from reply_resolution.tables.replies import empty_expr, length_expr
 
 # Markdown signs carry no words; a bullet list should not seem wordier than a sentence.
 _SIGNS = r"(?m)^\s*(?:#{1,6}|[-*•+>]|\d+[.)])\s+|[*_`|]{1,3}"

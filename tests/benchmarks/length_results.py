@@ -13,7 +13,7 @@ from types import ModuleType
 import polars as pl
 
 from reply_resolution.inputs import load
-from reply_resolution.length_check import check_length
+from reply_resolution.pages.length_check import check_length
 from reply_resolution.stats.length import length_bias
 
 ROOT = Path(__file__).resolve().parents[2]

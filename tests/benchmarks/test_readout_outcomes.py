@@ -19,10 +19,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from reply_resolution.checks_judge import Calibrated
-from reply_resolution.experiment_plan import ExperimentPlan, Look
-from reply_resolution.readout import Readout, build_readout
-from reply_resolution.recommendation import JUDGE_ALONE
+from reply_resolution.readout.build import Readout, build_readout
+from reply_resolution.readout.checks_judge import Calibrated
+from reply_resolution.readout.experiment_plan import ExperimentPlan, Look
+from reply_resolution.readout.recommendation import JUDGE_ALONE
 from reply_resolution.report import run_report
 from reply_resolution.stats.counts import ScoreCounts, count_scores
 

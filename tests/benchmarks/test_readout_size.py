@@ -11,8 +11,8 @@ import pytest
 READ = """
 import dataclasses, resource, sys, time
 import polars as pl
-from reply_resolution.experiment_plan import ExperimentPlan
-from reply_resolution.readout import build_readout
+from reply_resolution.readout.experiment_plan import ExperimentPlan
+from reply_resolution.readout.build import build_readout
 
 started = time.monotonic()
 plan = dataclasses.replace(

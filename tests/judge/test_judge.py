@@ -20,7 +20,7 @@ from reply_resolution.judge.budget import Ledger, Limits, Price
 from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.judge import estimate, judge_replies, record
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.verdicts import VERDICT_SCHEMA
+from reply_resolution.tables.verdicts import VERDICT_SCHEMA
 
 Make = Callable[..., pl.DataFrame]
 

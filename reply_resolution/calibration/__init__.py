@@ -1,0 +1,1 @@
+"""May this judge be used? Measures, rules and a verdict that is kept."""

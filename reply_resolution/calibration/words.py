@@ -1,0 +1,403 @@
+"""The calibration as a page: its tables, figures and sentences, in reading order."""
+
+from typing import Any
+
+from reply_resolution.calibration.rules import span
+from reply_resolution.calibration.study import Study
+from reply_resolution.display import (
+    Html,
+    count,
+    element,
+    html,
+    number,
+    percent,
+    shorten,
+    status,
+    table,
+)
+from reply_resolution.judge.probes import load_probes
+from reply_resolution.judge.rubric import Rubric
+from reply_resolution.labeling.explore import browse_static
+from reply_resolution.plots import Figure
+from reply_resolution.plots.calibration import (
+    agreement_axis,
+    bias_by_level,
+    confusion_map,
+)
+from reply_resolution.stats.agreement import Agreement
+from reply_resolution.stats.agreement_parts import Estimate
+
+_HEADERS = {"level": "Score", "meaning": "Means"}
+
+
+def read_words(study: Study) -> Html:
+    """What was read and used, in a sentence."""
+    people = ", ".join(
+        f"{name} {count(found.n)}" for name, found in study.by_person.items()
+    )
+    scored = study.data.replies["score"].count()
+    words = (
+        f"{count(study.data.replies.height)} replies, {count(scored)} of them scored; "
+        f"labelled and scored: {people or 'none yet'}. "
+    )
+    return says(words + study.data.provenance_note)
+
+
+def answer(study: Study) -> Html:
+    """The verdict on the judge, and on the second one, each with its reasons."""
+    if study.calibration is None:
+        return says(f"No verdict: {study.problem}. Label some replies first.")
+    parts = _verdict(study.name, study.calibration)
+    if study.other is not None:
+        parts += _verdict(study.other_name, study.other)
+    return parts
+
+
+def _verdict(name: str, calibration: Any) -> Html:  # noqa: ANN401
+    mark = {"not fit": "stop", "fit with correction": "look"}.get(
+        calibration.verdict, "ok"
+    )
+    items = [
+        element("li", f"{reason}.", *((f" To change it: {change}.",) if change else ()))
+        for reason, change in zip(calibration.reasons, calibration.changes, strict=True)
+    ]
+    head = element(
+        "p",
+        status(mark),
+        " ",
+        element("strong", f"{name}: {calibration.verdict}."),
+        f" Weighted kappa with people {span(calibration.kappa)} on "
+        f"{count(calibration.n)} replies; floor "
+        f"{number(calibration.rules.kappa_floor)}.",
+    )
+    return html(head, *([element("ul", *items)] if items else []))
+
+
+def rubric_levels() -> Html:
+    """The five levels of the rubric."""
+    rows = [{"level": str(n), "meaning": text} for n, text in Rubric.default().levels]
+    return table(rows, headers=_HEADERS, caption="The rubric's levels")
+
+
+def worked_examples(study: Study) -> Html:
+    """The rubric's two worked examples, and what the judge made of them."""
+    probes = [p for p in load_probes() if "worked example" in p.why][:2]
+    found = (
+        {o.check_id: o for o in study.card.outcomes} if study.card is not None else {}
+    )
+    rows = []
+    for probe in probes:
+        outcome = found.get(probe.probe_id)
+        rows.append(
+            {
+                "reply": shorten(probe.reply, 280),
+                "expected": probe.expected,
+                "judge": outcome.got if outcome else None,
+                "why": shorten(outcome.reason if outcome else probe.why, 200),
+            }
+        )
+    headers = {
+        "reply": "Reply",
+        "expected": "Right score",
+        "judge": "This judge",
+        "why": "The judge's reason",
+    }
+    return table(
+        rows, headers=headers, caption="The two worked examples", row_header=False
+    )
+
+
+def plan_table(study: Study) -> Html:
+    """What 50, 100, 200, 400 labels would tell."""
+    rows = [
+        {
+            "labels": count(row.labels),
+            "kappa": f"{number(row.kappa_low)} to {number(row.kappa_high)}",
+            "bias": f"±{number(row.bias_half_width)}",
+            "effect": f"±{number(row.effect_half_width)}",
+        }
+        for row in study.plan.rows
+    ]
+    headers = {
+        "labels": "Labels",
+        "kappa": "Weighted kappa, interval expected",
+        "bias": "Judge minus people, points",
+        "effect": "Corrected effect (half in each arm), points",
+    }
+    return table(rows, headers=headers, caption="What a number of labels would tell")
+
+
+def plan_words(study: Study) -> Html:
+    """How many labels the decision needs, in sentences."""
+    plan = study.plan
+    floor = number(study.rules.kappa_floor)
+    words = [f"This expects {plan.assumption}."]
+    words.append(
+        f"About {count(max(plan.for_floor, study.rules.min_labels))} labels put the "
+        f"interval of kappa above {floor}."
+        if plan.for_floor
+        else f"No number of labels puts kappa ({number(plan.kappa)}) safely above "
+        f"{floor}."
+    )
+    words.append(
+        f"{count(plan.for_effect)} labels in each arm let the corrected effect find "
+        "the worthwhile gain in four of five experiments."
+        if plan.for_effect
+        else "The corrected effect cannot find the worthwhile gain however many "
+        "replies are labelled: more replies must be judged."
+    )
+    words.append(
+        f"{count(plan.for_margin)} labels in each arm show a favour for one arm to "
+        f"±{number(study.rules.favour_margin)} points."
+    )
+    return says(" ".join(words))
+
+
+def confusion(study: Study) -> Figure | Html:
+    """Confusion tables as a figure, or why there is none."""
+    if not any(a.confusion for a in study.by_person.values()):
+        return says("No whole labels to draw.")
+    return confusion_map(study.by_person, judge="judge")
+
+
+def level_bias(study: Study) -> Figure | Html:
+    """Bias by level as a figure, or why there is none."""
+    if not any(a.level_bias for a in study.by_person.values()):
+        return says("No whole labels to draw.")
+    return bias_by_level(study.by_person)
+
+
+def kappas(study: Study) -> Figure | Html:
+    """Every weighted kappa on one axis."""
+    rows: dict[str, Estimate] = {
+        f"judge with {name}": a.weighted_kappa for name, a in study.by_person.items()
+    }
+    people = []
+    if study.calibration is not None and len(rows) > 1:
+        rows[f"judge with their {study.rules.consensus}"] = study.calibration.kappa
+    if study.people is not None:
+        for pair, found in study.people.pairs.items():
+            name = " with ".join(pair.split("|"))
+            rows[name] = found.weighted_kappa
+            people.append(name)
+    if study.steady is not None and study.steady.agreement is not None:
+        rows["judge with itself"] = study.steady.agreement.weighted_kappa
+    if study.other is not None:
+        rows[f"{study.other_name} with people"] = study.other.kappa
+    if not any(e.estimate is not None for e in rows.values()):
+        return says("No agreement can be drawn yet.")
+    return agreement_axis(rows, floor=study.rules.kappa_floor, people=people)
+
+
+_MEASURES = {
+    "exact": "Equal",
+    "adjacent": "Within one",
+    "weighted_kappa": "Weighted kappa",
+    "krippendorff_alpha": "Krippendorff's alpha",
+    "gwet_ac2": "Gwet's AC2",
+    "kendall_tau_b": "Kendall's tau-b",
+    "bias": "Bias, points",
+}
+
+
+def numbers_table(study: Study) -> Html:
+    """All coefficients, judge with people and people among themselves."""
+    columns = {f"judge, {name}": a for name, a in study.by_person.items()}
+    if study.people is not None:
+        columns |= {
+            " and ".join(pair.split("|")): a for pair, a in study.people.pairs.items()
+        }
+    if not columns:
+        return says("No labels yet.")
+    rows: list[dict[str, str]] = [
+        {"measure": "Replies", **{k: count(a.n) for k, a in columns.items()}}
+    ]
+    for measure, title in _MEASURES.items():
+        row = {"measure": title}
+        for name, found in columns.items():
+            row[name] = _cell(measure, getattr(found, measure))
+        rows.append(row)
+    return table(rows, headers={"measure": ""}, caption="Agreement, 95% intervals")
+
+
+def _cell(measure: str, found: Estimate) -> str:
+    if found.estimate is None:
+        return "undefined"
+    if measure in ("exact", "adjacent"):
+        text = percent(found.estimate)
+        return f"{text} ({percent(found.low)} to {percent(found.high)})"
+    return span(found, sign=measure == "bias")
+
+
+def disagreements(study: Study, *, rows: int = 6) -> Html:
+    """The replies on which judge and people differ most, largest first."""
+    labels = [c for c in study.frame.columns if c.startswith("label_")]
+    if not labels:
+        return says("No labels yet.")
+    known = study.frame.filter(study.frame[labels[0]].is_not_null())
+    return browse_static(known, rows=rows)
+
+
+def segments_table(study: Study) -> Html:
+    """Agreement with the consensus within arms, segments and bands of length."""
+    rows = [
+        _segment_row(f"{column}: {value}", found)
+        for column, values in study.within.items()
+        for value, found in values.items()
+        if found is not None
+    ]
+    few = [
+        f"{value}"
+        for values in study.within.values()
+        for value, found in values.items()
+        if found is None
+    ]
+    if not rows:
+        return says("Nowhere are there enough labels to look within.")
+    headers = {
+        "segment": "",
+        "n": "Replies",
+        "kappa": "Weighted kappa",
+        "bias": "Judge minus people, points",
+    }
+    shown = table(rows, headers=headers, caption="Agreement with the consensus within")
+    note = f"Too few labels to say anything: {', '.join(few)}." if few else ""
+    return shown + says(note) if note else shown
+
+
+def _segment_row(name: str, found: Agreement) -> dict[str, str]:
+    return {
+        "segment": name,
+        "n": count(found.n),
+        "kappa": span(found.concordance),
+        "bias": span(found.bias, sign=True),
+    }
+
+
+def label_counts(study: Study) -> Html:
+    """How many labels each person gave, and what they could not judge."""
+    if study.labels.is_empty():
+        return says("No labels yet.")
+    rows = []
+    for name in study.labels["annotator"].unique(maintain_order=True):
+        own = study.labels.filter(study.labels["annotator"] == name)
+        first = own.filter(own["repeat"] == 0)
+        rows.append(
+            {
+                "person": str(name),
+                "labels": count(first["label"].count()),
+                "cannot": count(first["label"].null_count()),
+                "repeats": count(len(own) - len(first)),
+            }
+        )
+    headers = {
+        "person": "Annotator",
+        "labels": "Labels",
+        "cannot": "No label, or cannot judge",
+        "repeats": "Hidden repeats",
+    }
+    return table(rows, headers=headers, caption="Labels so far")
+
+
+def steady_words(study: Study) -> Html:
+    """Second votes and hidden repeats, in sentences."""
+    words = []
+    if study.steady is None:
+        words.append(
+            "No reply was judged twice: how steady the judge is, is not known."
+        )
+    else:
+        s = study.steady
+        words.append(
+            f"The judge scored {count(s.n_items)} replies twice: "
+            f"{percent(s.flip_rate.estimate, 1)} of the second votes differ "
+            f"({percent(s.flip_rate.low, 1)} to {percent(s.flip_rate.high, 1)}), and "
+            f"{percent(s.cut_flip_rate.estimate, 1)} change between resolved and not."
+        )
+    if study.repeats is not None:
+        r = study.repeats
+        words.append(
+            f"People met {count(r.n_items)} replies twice without being told: "
+            f"{percent(r.flip_rate.estimate)} of those labels differ."
+        )
+    return says(" ".join(words))
+
+
+def alternative_words(study: Study) -> Html:
+    """The alternative-annotator test, or why it does not apply."""
+    found = study.alternative
+    if found is None:
+        return says("No labels yet.")
+    if not found.applies:
+        return says(found.reason)
+    may = "may" if found.passed else "may not"
+    return says(
+        f"Leaving one annotator out at a time, the judge is as close to the others for "
+        f"{percent(found.winning_rate)} of them (the test asks for 50%): it {may} "
+        "stand in for a person. On a typical reply it is at least as close as a person "
+        f"with probability {number(found.advantage)}."
+    )
+
+
+def comparison_words(study: Study) -> Html:
+    """The second judge against this one, on the same labels."""
+    found = study.comparison
+    if found is None:
+        why = "no labels to compare on" if study.labels.is_empty() else "none was given"
+        return says(f"No second judge: {why}.")
+    difference = found.kappa_difference
+    better = {
+        "first": f"{study.name} agrees better with people",
+        "second": f"{study.other_name} agrees better with people",
+        "": "which of the two agrees better is not shown",
+    }[found.better]
+    return says(
+        f"On the {count(found.n)} replies both scored, {study.other_name} differs from "
+        f"{study.name} in {percent(found.changed)}. Weighted kappa: {study.name} "
+        f"{number(found.kappa_first)}, {study.other_name} "
+        f"{number(found.kappa_second)}, difference {span(difference, sign=True)}: "
+        f"{better}."
+    )
+
+
+def checks_table(study: Study) -> Html:
+    """Every check of the verdict, measured or not."""
+    if study.calibration is None:
+        return says("No verdict, no checks.")
+    rows = [
+        {
+            "check": c.title,
+            "result": status(c.mark),
+            "found": c.text,
+            "change": c.change or None,
+        }
+        for c in study.calibration.checks
+    ]
+    headers = {
+        "check": "Check",
+        "result": "Result",
+        "found": "Found",
+        "change": "What would change it",
+    }
+    return table(rows, headers=headers, caption=f"The checks of {study.name}")
+
+
+def provenance_list(study: Study, *lines: str) -> Html:
+    """Files, notes and versions, one line each."""
+    files = [
+        f"{name}: sha256 {digest[:12]}" for name, digest in study.data.sources.items()
+    ]
+    found = study.calibration
+    names = []
+    if found is not None:
+        names.append(
+            f"metric version {found.metric_version or 'not recorded'}, judge "
+            f"{(found.judge_id or 'not recorded')[:12]}"
+        )
+    items = (element("li", line) for line in (*files, *names, *lines, *study.notes))
+    return html(element("ul", *items, class_="provenance"))
+
+
+def says(words: str) -> Html:
+    """A paragraph."""
+    return html(element("p", words.strip()))

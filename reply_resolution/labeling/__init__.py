@@ -1,0 +1,1 @@
+"""People label replies, blind; and everybody reads them side by side."""

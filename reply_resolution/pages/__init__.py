@@ -1,0 +1,1 @@
+"""What notebooks 2 and 3 compute and show: length bias, and collapsing to binary."""

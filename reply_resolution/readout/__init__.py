@@ -1,0 +1,1 @@
+"""From judged replies to one page that decides, and everything behind it."""

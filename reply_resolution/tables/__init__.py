@@ -1,0 +1,1 @@
+"""Tables of replies, labels and verdicts: read strictly, every odd cell named."""
