@@ -320,7 +320,11 @@ def cache_import(a: Namespace) -> int:
     """`cache import`: add the results of a JSONL file."""
     with _cache(a, read_only=False) as cache:
         result = cache.import_jsonl(a.file)
-    terminal.say(str(result))
+    terminal.say(
+        f"{result.added} results added, {result.same} known already, "
+        f"{len(result.conflicts)} kept as they were (the file has another answer), "
+        f"{len(result.invalid)} not taken in (the key does not fit the content)"
+    )
     return 0
 
 

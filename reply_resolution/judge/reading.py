@@ -135,6 +135,8 @@ def read_completion(
         return Reading("refused", reason=well_formed(refusal), detail="refusal")
     if finish == "length":
         return Reading("truncated", detail="length")
+    if not isinstance(calls, list):
+        return _invalid("not_a_completion")
     if len(calls) > 1:
         return _invalid("ambiguous")
     if calls:
