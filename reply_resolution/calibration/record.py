@@ -64,7 +64,7 @@ class Calibration:
         return self.verdict != UNFIT
 
     def check(self, name: str) -> CalibrationCheck:
-        """The check of that name (see `calibration_checks.CHECKS`)."""
+        """The check of that name (see `checks.CHECKS`)."""
         return next(c for c in self.checks if c.name == name)
 
     def to_json(self) -> str:

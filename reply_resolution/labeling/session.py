@@ -1,7 +1,7 @@
 """Labelling replies by people: blind, saved with every key, resumed after a crash.
 
 `LabelSession` is a plain state machine over a file of JSON lines; the widget, the
-terminal and the spreadsheet (`labeling_view`) only drive it. What an annotator is
+terminal and the spreadsheet (`view`) only drive it. What an annotator is
 shown is a `Card`: texts and an opaque token, never the arm, the id or a score.
 """
 

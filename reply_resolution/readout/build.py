@@ -1,6 +1,6 @@
 """The readout: from judged replies to one document that holds every number shown.
 
-`build_readout` computes; `readout_page` turns the document into HTML; nothing that is
+`build_readout` computes; `page` turns the document into HTML; nothing that is
 printed is computed anywhere else.
 """
 

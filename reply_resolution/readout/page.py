@@ -291,7 +291,7 @@ def provenance(document: Document) -> Html:
 
 
 def details(document: Document) -> Html:
-    """The second page (see `readout_details`)."""
+    """The second page (see `details`)."""
     from reply_resolution.readout.details import details as second
 
     return second(document)

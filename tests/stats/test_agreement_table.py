@@ -40,14 +40,14 @@ def test_every_key_of_the_design(demo):
 
 def test_constant_scores_of_the_messy_set(root):
     """Kappa 0, correlations null with the reason; 16b: kappa and alpha null."""
-    frame = pl.read_csv(root / "tests/messy/16_constant_scores.csv")
+    frame = pl.read_csv(root / "tests/tables/messy/16_constant_scores.csv")
     out = agreement_table(frame, judge="judge_score", labels=["human_score"])
     found = out["human_score"]
     assert found["weighted_kappa"]["estimate"] == 0
     assert found["krippendorff_alpha"]["estimate"] == pytest.approx(-0.575)
     assert found["spearman"] == {"estimate": None, "ci": None}
     assert any("spearman is undefined" in w for w in out["warnings"])
-    frame = pl.read_csv(root / "tests/messy/16b_all_equal.csv")
+    frame = pl.read_csv(root / "tests/tables/messy/16b_all_equal.csv")
     found = agreement_table(frame, judge="judge_score", labels=["human_score"])
     assert found["human_score"]["exact"]["estimate"] == 1
     assert found["human_score"]["weighted_kappa"]["estimate"] is None

@@ -14,7 +14,7 @@ from reply_resolution.tables.labels import (
 )
 
 MESSY = Path(__file__).parent / "messy"
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 WORDS = {"Resolved": 5, "Partially resolved": 3, "Not resolved": 1}
 RATERS = ["Rater 1", "rater_2 ", "Rater2", "Rater 3 (QA lead)"]
 ITEM = {"request_id": "item", "arm": "Variant"}

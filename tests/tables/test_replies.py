@@ -10,7 +10,7 @@ from reply_resolution.errors import TableError
 from reply_resolution.tables.replies import empty_expr, length_expr, read_replies
 
 MESSY = Path(__file__).parent / "messy"
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 EXPECTED = json.loads((MESSY / "expected.json").read_text(encoding="utf-8"))
 SHORT = ["request_id", "reply"]
 

@@ -12,7 +12,7 @@ from reply_resolution.readout.experiment_plan import (
     record_look,
 )
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_bundled_plan_is_read_whole():

@@ -13,7 +13,7 @@ from reply_resolution.tables.verdicts import (
     read_verdicts,
 )
 
-DATA = Path(__file__).parents[1] / "data"
+DATA = Path(__file__).parents[2] / "data"
 
 
 @pytest.mark.parametrize(
