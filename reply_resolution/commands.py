@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import warnings
 
 from reply_resolution import terminal
-from reply_resolution.errors import CacheError, TableError
+from reply_resolution.errors import TableError
 
 if TYPE_CHECKING:
     import polars as pl
@@ -293,13 +293,6 @@ def trace(a: Namespace) -> int:
     """`trace`: what was sent for a reply, byte for byte, and what came back."""
     with _cache(a) as cache:
         found = cache.trace(a.request_id, arm=a.arm)
-    if not found:
-        raise CacheError(
-            f"the cache has no verdict for {a.request_id!r}"
-            + (f" in arm {a.arm!r}" if a.arm else "")
-            + ". Give the request_id as in the judged table, or --cache FILE if it was "
-            "judged with another cache."
-        )
     if a.json:
         document = {"verdicts": [terminal.trace_record(t) for t in found]}
         print(json.dumps(document, ensure_ascii=False))

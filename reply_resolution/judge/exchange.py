@@ -163,6 +163,17 @@ def _records(db: Database) -> Iterator[dict[str, Any]]:
         "ON j.id = jr.judge ORDER BY 1, 2"
     ):
         yield {"type": "serves", "judge_id": judge_id, "rubric": rubric_hash}
+    for endpoint, model, document in db.read(
+        "SELECT endpoint, model, document FROM capabilities ORDER BY 1, 2"
+    ):
+        # How a server must be asked is part of the judge id: without it, what was
+        # judged there cannot be replayed elsewhere.
+        yield {
+            "type": "capability",
+            "endpoint": endpoint,
+            "model": model,
+            "document": json.loads(document),
+        }
     for verdict in verdict_rows(db, "ORDER BY v.id"):
         yield {"type": "verdict", **verdict._asdict()}
     with db.locked() as connection:
@@ -210,6 +221,9 @@ def import_jsonl(cache: "Cache", path: str | Path) -> ImportReport:
         elif kind == "serves":
             if judge := cache.judge(record["judge_id"]):
                 cache.register_judge(judge, rubrics.get(record["rubric"]))
+        elif kind == "capability":
+            if cache.capability(record["endpoint"], record["model"]) is None:
+                cache.remember_capability(**record)
         elif kind == "verdict":
             v = StoredVerdict(**record)
             if v.key == verdict_key(v.judge_id, v.user_message, v.vote):

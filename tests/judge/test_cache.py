@@ -646,9 +646,11 @@ def full(cache):
 
 def test_export_and_import_carry_everything_but_the_ledger(full, tmp_path):
     """Another file answers, traces and calibrates alike; twice is as good as once."""
+    full.remember_capability("http://server/v1", "m", {"adaptation": "tool"})
     assert full.export_jsonl(tmp_path / "out.jsonl") == 5
     with Cache.open(tmp_path / "new.sqlite") as new:
         report = new.import_jsonl(tmp_path / "out.jsonl")
+        assert new.capability("http://server/v1", "m") == {"adaptation": "tool"}
         assert (report.added, report.same, report.conflicts, report.invalid) == (
             5,
             0,
