@@ -202,7 +202,15 @@ def study(
     notes += unmatched
     card = None
     if probe_verdicts:
-        card = probe_card(None, read_verdicts(resolve(probe_verdicts)).frame)
+        probed = read_verdicts(resolve(probe_verdicts)).frame
+        if _who(probed) == _who(data.verdicts):
+            card = probe_card(None, probed)
+        else:
+            notes.append(
+                f"The verdicts on probes in {probe_verdicts} are of another judge "
+                f"({_who(probed)}) and were not used; `reply-resolution probes` asks "
+                "this one."
+            )
     options: dict[str, Any] = {
         "replies": data.replies,
         "rules": rules,

@@ -51,6 +51,20 @@ def test_the_good_judge_passes_and_the_small_one_is_refused(found):
     assert "recorded-judge agrees better" in _text(words.comparison_words(found))
 
 
+def test_probes_of_another_judge_are_not_this_judges(tmp_path):
+    """Probe verdicts count for the judge who gave them; for another they are named."""
+    small = load(REPLIES, SMALL, REPLIES)
+    found = study(
+        small,
+        small.labels,
+        rules=CalibrationRules(),
+        probe_verdicts="data/verdicts_probes.jsonl",
+        out=str(tmp_path),
+    )
+    assert found.card is None
+    assert any("another judge" in note for note in found.notes)
+
+
 def test_every_piece_of_the_page_is_made(found):
     """Tables and figures come out, and figures say what they show."""
     pieces = [
