@@ -7,11 +7,9 @@ import polars as pl
 
 from reply_resolution.errors import CacheError, VersionMismatchError
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.desk import fetch
 from reply_resolution.judge.identity import JudgeIdentity
-from reply_resolution.judge.job import check_table
-from reply_resolution.judge.outcome_table import verdict_table
-from reply_resolution.judge.worklist import Worklist
+from reply_resolution.judge.job import Worklist, check_table, fetch
+from reply_resolution.judge.results import verdict_table
 from reply_resolution.tables.replies import empty_expr
 
 
@@ -89,7 +87,7 @@ def _replay(
         found,
         drawn=np.ones(replies.height, dtype=bool),
         probability=np.ones(replies.height),
-        new_entries=set(),
+        new_entries=(),
         failures={},
         unreached="",
         metric_version=version,

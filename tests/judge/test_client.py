@@ -13,12 +13,16 @@ import pytest
 
 from reply_resolution.errors import JudgeError
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.client import MAX_RETRY_AFTER, _retry_after
-from reply_resolution.judge.dialect import Dialect, adapt
-from reply_resolution.judge.endpoint import resolve_endpoint
+from reply_resolution.judge.client import resolve_endpoint
+from reply_resolution.judge.identity import Dialect
+from reply_resolution.judge.job import MAX_MESSAGE_BYTES
 from reply_resolution.judge.judge import judge_replies
-from reply_resolution.judge.reading import read_completion, read_text
-from reply_resolution.judge.worklist import MAX_MESSAGE_BYTES
+from reply_resolution.judge.reading import (
+    MAX_RETRY_AFTER,
+    read_completion,
+    read_text,
+    retry_after,
+)
 
 Make = Callable[..., pl.DataFrame]
 
@@ -105,13 +109,13 @@ def test_half_an_emoji_in_a_reason_is_made_writable() -> None:
 
 def test_retry_after_is_read_in_every_form() -> None:
     """Milliseconds, seconds, a date; nonsense is no wait, an hour is cut."""
-    assert _retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
-    assert _retry_after({"retry-after": "2"}) == 2.0
+    assert retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
+    assert retry_after({"retry-after": "2"}) == 2.0
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert 25 < _retry_after({"retry-after": when}) <= 30
+    assert 25 < retry_after({"retry-after": when}) <= 30
     for text in ("soon", "-5", "nan", ""):
-        assert _retry_after({"retry-after": text}) == 0.0
-    assert _retry_after({"retry-after": "3600"}) == MAX_RETRY_AFTER
+        assert retry_after({"retry-after": text}) == 0.0
+    assert retry_after({"retry-after": "3600"}) == MAX_RETRY_AFTER
 
 
 def test_with_nothing_set_the_recorded_judge_stands_in() -> None:
@@ -175,7 +179,7 @@ def test_adapting_ends() -> None:
     seen = []
     while dialect is not None:
         seen.append(dialect)
-        dialect = adapt(dialect, said, {"temperature": 0})
+        dialect = dialect.adapted(said, {"temperature": 0})
     assert len(seen) == len(set(seen)) == 6
     assert seen[-1].answer == "json_object"
 
