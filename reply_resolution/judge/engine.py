@@ -163,8 +163,14 @@ class Engine:
     def _claim(self, entries: list[int]) -> list[int]:
         """Claim entries: those that are ours become ready, the others come back."""
         keys = self._keys(entries)
-        # Longer than one verdict can take, so that a claim ends only with its owner.
-        lease = 900.0 + 2 * self._settings.attempts * self._settings.timeout
+        # Longer than a verdict and the wait for its turn can take, so that a claim
+        # ends only with its owner.
+        own = self._settings
+        apart = 60.0 / own.requests_per_minute if own.requests_per_minute else 0.0
+        if own.tokens_per_minute:
+            tokens = 3 * own.max_completion_tokens
+            apart = max(apart, 60.0 * tokens / own.tokens_per_minute)
+        lease = 900.0 + 2 * (own.attempts * own.timeout + own.concurrency * apart)
         mine = self._job.store.claim(list(keys), self._owner, lease)
         self._claimed |= mine
         self._ready.extend(e for key, e in keys.items() if key in mine)

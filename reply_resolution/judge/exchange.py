@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reply_resolution.errors import CacheError, ReplyResolutionError
-from reply_resolution.judge.identity import JudgeIdentity, verdict_key
+from reply_resolution.judge.identity import TOKEN_LIMITS, JudgeIdentity, verdict_key
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.sqlite import Database
 from reply_resolution.judge.store import FRAME_SCHEMA, Attempt, StoredVerdict, Trace
@@ -99,7 +99,6 @@ def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
     key = bytes.fromhex(verdict.key)
     identity = cache.judge(verdict.judge_id)
     assert identity is not None  # a foreign key
-    body = identity.request(verdict.user_message)
     labels = cache.read(
         f"SELECT {LABEL} FROM judges j JOIN judge_rubrics jr ON jr.judge = j.id "
         "JOIN rubrics r ON r.hash = jr.rubric_hash WHERE j.judge_id = ? "
@@ -116,6 +115,12 @@ def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
         "ORDER BY id",
         (key,),
     )
+    attempts = tuple(Attempt(verdict.key, *row) for row in calls)
+    body = identity.request(verdict.user_message)
+    if _re_asked(verdict, attempts):
+        # The judge id names the usual limit; this answer was given twice that.
+        limit = next(n for n in TOKEN_LIMITS if n in body)
+        body[limit] *= 2
     return Trace(
         verdict=verdict,
         key=verdict.key,
@@ -123,8 +128,18 @@ def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
         judge=identity,
         metric_versions=tuple(label for (label,) in labels),
         seen_as=tuple(seen),
-        attempts=tuple(Attempt(verdict.key, *row) for row in calls),
+        attempts=attempts,
     )
+
+
+def _re_asked(verdict: StoredVerdict, attempts: Sequence[Attempt]) -> bool:
+    """Whether the answer was asked for again because one before was cut short."""
+    outcomes = [a.outcome for a in attempts]
+    if verdict.status not in outcomes:
+        return False
+    last = len(outcomes) - 1 - outcomes[::-1].index(verdict.status)
+    run_id = attempts[last].run_id
+    return any(a.outcome == "truncated" and a.run_id == run_id for a in attempts[:last])
 
 
 def export_jsonl(db: Database, path: str | Path) -> int:

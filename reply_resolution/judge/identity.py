@@ -24,6 +24,8 @@ from reply_resolution.judge.rubric import ENCODE, Rubric
 
 #: How the answer's schema is asked for, best first.
 ADAPTATIONS = ("json_schema", "tool", "json_object")
+#: Names of the parameter that limits an answer's tokens, the usual one first.
+TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
 _TOOL = "verdict"
 #: Parts of the request that come from rubric, model and row, never from parameters.
 _OWNED = {"model", "messages", "response_format", "tools", "tool_choice", "stream", "n"}
