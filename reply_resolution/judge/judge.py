@@ -101,8 +101,8 @@ def judge_replies(
 
     Raises:
         TableError: The table lacks a column, or a key occurs twice.
-        JudgeError: Nobody to ask and verdicts are missing; or the server refused the
-            run as a whole (then `RunStoppedError`, whose `run` has what was judged).
+        RunStoppedError: A JudgeError: verdicts are missing and there is nobody to ask,
+            or the server refused the run as a whole; its `run` has what is known.
         BudgetError: A cap in USD without a known price.
         CacheError: The cache cannot be read or written.
     """
@@ -139,8 +139,10 @@ def judge_replies(
         tally = Tally()
         error: BaseException | None = None
         missing = job.missing_count()
-        if missing:
-            _check_can_ask(job, store, missing, offline)
+        asked = missing > 0 and endpoint.callable and not offline
+        if missing and not asked:
+            error = _nobody_to_ask(job, store, missing)
+        if asked:
             run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
             owner = new_owner()
             price = price or _price_of(endpoint)
@@ -166,7 +168,8 @@ def judge_replies(
         summary = summarize(table, tally, seconds, job.dialect.changes())
         run = JudgeRun(table, summary, rubric, version, job.judge_id)
         # A long table that is known already was noted when it was judged.
-        if not store.read_only and (missing or replies.height <= _NOTE_ROWS):
+        short = not missing and replies.height <= _NOTE_ROWS
+        if not store.read_only and (asked or short):
             store.note_requests(job.requests())
     if isinstance(error, RunStoppedError):
         error.run = run
@@ -252,14 +255,12 @@ def _price_of(endpoint: Endpoint) -> Price | None:
     return price_for(endpoint.model, base_url=endpoint.base_url)
 
 
-def _check_can_ask(job: Job, store: Cache, missing: int, offline: bool | None) -> None:
-    """Somebody can be asked, or a message that says what to set."""
+def _nobody_to_ask(job: Job, store: Cache, missing: int) -> RunStoppedError:
+    """What is missing, and what to set so that somebody can be asked."""
     endpoint = job.endpoint
-    if endpoint.callable and not offline:
-        return
     first = job.replies["request_id"][job.worklist.item(job.missing()[0]).row]
     where = store.path if store.path is not None else "in memory"
-    if offline and endpoint.callable:
+    if endpoint.callable:
         todo = "Run without offline=True (--offline) to judge them."
     else:
         todo = (
@@ -267,7 +268,7 @@ def _check_can_ask(job: Job, store: Cache, missing: int, offline: bool | None) -
             "--base-url of an OpenAI-compatible server (http://localhost:8080/v1 needs "
             "no key); to replay, give the --cache that has them."
         )
-    raise JudgeError(
+    return RunStoppedError(
         f"the cache {where} has no verdict for {missing} of "
         f"{job.worklist.keys.n_unique()} replies by {endpoint.model} with this rubric "
         f"(the first: {first!r}), and nobody can be asked. {todo}"

@@ -344,6 +344,16 @@ def test_a_long_prompt_costs_what_its_tier_costs():
     assert price_for("claude-sonnet-4-5").long_prompt == 200_000
 
 
+def test_what_writing_the_provider_s_cache_costs_is_settled():
+    """Where it costs more, every prompt token that was not read is taken as written."""
+    price = Price(input=1, output=10, cached=0.1, cache_write=1.25)
+    assert price.micro_usd(1000, 10, 200) == 800 * 1.25 + 200 * 0.1 + 10 * 10
+    assert price.worst_micro_usd(1000, 10) == 1350
+    known = price_for("claude-sonnet-4-5")
+    assert known.cache_write > known.input
+    assert known.micro_usd(1000, 0) == 1000 * known.cache_write
+
+
 def test_a_local_server_has_no_price_by_its_models_name():
     """A server the table does not know is not billed by the name of its model."""
     assert price_for("gpt-4.1-mini", base_url="http://127.0.0.1:8080/v1") is None

@@ -267,7 +267,7 @@ def test_secrets_stay_out_of_messages_tables_and_the_cache(
         answer = loopback.completion(request, loopback.verdict(3, f"I saw {key}."))
         # Once more as the model's name, and where what is kept of an answer ends.
         start = json.dumps({**answer.payload, "model": key, "pad": ""})[:-2]
-        pad = "x" * (20_000 - len(start) - 6)
+        pad = "x" * (20_000 - len(start) - 12)
         answer.payload |= {"model": key, "pad": pad + key}
         return answer
 
