@@ -10,17 +10,10 @@ from typing import Any
 from reply_resolution.errors import RubricError
 from reply_resolution.judge.prepare import Preparation
 
-_KEYS = [
-    "name",
-    "wording",
-    "wording_file",
-    "levels",
-    "cut",
-    "role",
-    "schema",
-    "fields",
-    "preparation",
-]
+_KEYS = (
+    *("name", "wording", "wording_file", "levels", "cut", "role", "schema"),
+    *("fields", "preparation"),
+)
 
 
 def read_rubric_file(path: Path) -> dict[str, Any]:
