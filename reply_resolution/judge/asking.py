@@ -117,16 +117,8 @@ class Asker:
     ) -> None:
         """Take what asking needs.
 
-        Args:
-            job: What is to be asked, as whom.
-            client: Asks.
-            books: Books calls, keeps verdicts.
-            gate: Paces.
-            tally: What is found out goes there.
-            settings: Limits of the run.
-            run_id: Names the run in the diary of calls.
-            drop_claim: Lets others have a key that failed.
-            start_over: Called when the judge id has changed, and with it every key.
+        `drop_claim` lets others have a key that failed; `start_over` is called when
+        the judge id has changed, and with it every key.
         """
         self._job, self._client, self._books = job, client, books
         self._gate, self._tally, self._settings = gate, tally, settings
@@ -263,11 +255,7 @@ class Asker:
         return True
 
     def _doubt(self, pending: Pending, outcome: Outcome) -> bool:
-        """The answer does not fit what was asked for: is it the form's fault?
-
-        Returns:
-            Whether to ask for the same verdict in another form.
-        """
+        """The answer does not fit: is it the form's fault? True to try another."""
         form = self._client.dialect.next_form()
         usual = self._client.dialect == self.usual
         if usual and form is not None and pending.paid < MAX_PAID:

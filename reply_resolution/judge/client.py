@@ -136,8 +136,7 @@ class Client:
 
         Args:
             endpoint: Where, which model, which key.
-            params: Sampling parameters the caller asked for; those a server refuses
-                may be dropped.
+            params: Sampling parameters wanted; those a server refuses may be dropped.
             timeout: Seconds for one whole call, from sending to the last byte.
         """
         import openai
@@ -325,15 +324,10 @@ class Gate:
 
 
 def backoff(attempt: int, *, first: float, longest: float = 30.0) -> float:
-    """Seconds before the next attempt: doubled each time, up to `longest`.
+    """Seconds before the next attempt: doubled each time, at most `longest`.
 
-    Jitter takes away up to a half, so that workers that failed together don't return
-    together.
-
-    Args:
-        attempt: Attempts made so far, 1 and up.
-        first: Seconds before the second attempt.
-        longest: Most seconds.
+    `attempt` were made so far, 1 and up; `first` is the wait before the second. Jitter
+    takes up to a half, so that workers that failed together don't return together.
     """
     wait = min(longest, first * 2.0 ** (attempt - 1))
     return wait * random.uniform(0.5, 1.0)
@@ -356,19 +350,15 @@ def http_library() -> Any:  # noqa: ANN401
 def lane_client(timeout: float) -> Any:  # noqa: ANN401
     """An HTTP client for `AsyncOpenAI`, with lanes.
 
-    Args:
-        timeout: Seconds for connecting, and for any single read or write.
-
-    Returns:
-        The client; None where the environment names a proxy, which only the library's
-        own transport knows how to use.
+    None where the environment names a proxy, which only the library's own transport
+    knows how to use. `timeout`: seconds to connect, and for any single read or write.
     """
     if any(name != "no" for name in getproxies()):
         return None
     import openai
 
-    transport = _lanes(http_library())
-    return openai.DefaultAsyncHttpxClient(transport=transport, timeout=timeout)
+    lanes = _lanes(http_library())
+    return openai.DefaultAsyncHttpxClient(transport=lanes, timeout=timeout)
 
 
 def _lanes(library: Any) -> Any:  # noqa: ANN401

@@ -33,15 +33,7 @@ class Engine:
     def __init__(
         self, job: Job, ledger: Ledger, settings: Settings, *, owner: str, run_id: str
     ) -> None:
-        """Get everything ready; nothing is sent before `main` runs.
-
-        Args:
-            job: What is to be asked, as whom.
-            ledger: Books calls.
-            settings: Limits of the run.
-            owner: Holds the claims.
-            run_id: Names the run in the diary of calls.
-        """
+        """Get everything ready; nothing is sent before `main` runs."""
         self.tally = Tally()
         self._job, self._settings = job, settings
         self._owner, self._run_id = owner, run_id
@@ -95,7 +87,6 @@ class Engine:
                 if self._ended or not await self._wait_for_others():
                     break
         finally:
-            self.tally.peak = gate.peak
             try:
                 self._books.commit()
                 store.release(self._claimed, self._owner)

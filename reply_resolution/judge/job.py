@@ -334,9 +334,9 @@ def opened(
     if isinstance(cache, Cache):
         yield cache
         return
-    path = Path(cache).expanduser() if cache is not None else default_path()
-    fixed = offline and path.is_file() and not os.access(path, os.W_OK)
-    with Cache.open(path, read_only=fixed) as store:
+    file = Path(cache or default_path()).expanduser()
+    fixed = offline and file.is_file() and not os.access(file, os.W_OK)
+    with Cache.open(cache, read_only=fixed) as store:
         yield store
 
 

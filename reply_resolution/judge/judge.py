@@ -123,7 +123,8 @@ def judge_replies(
             x.max_total_tokens is not None or x.max_usd is not None for x in caps
         ),
     )
-    with opened(cache, offline=offline is True) as store:
+    can_ask = endpoint.callable and not offline
+    with opened(cache, offline=not can_ask) as store:
         job = Job(
             replies,
             rubric,
@@ -139,7 +140,7 @@ def judge_replies(
         tally = Tally()
         error: BaseException | None = None
         missing = job.missing_count()
-        asked = missing > 0 and endpoint.callable and not offline
+        asked = missing > 0 and can_ask
         if missing and not asked:
             error = _nobody_to_ask(job, store, missing)
         if asked:
@@ -259,7 +260,7 @@ def _nobody_to_ask(job: Job, store: Cache, missing: int) -> RunStoppedError:
     """What is missing, and what to set so that somebody can be asked."""
     endpoint = job.endpoint
     first = job.replies["request_id"][job.worklist.item(job.missing()[0]).row]
-    where = store.path if store.path is not None else "in memory"
+    where = store.name.removeprefix("the cache ")
     if endpoint.callable:
         todo = "Run without offline=True (--offline) to judge them."
     else:

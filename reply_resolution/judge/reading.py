@@ -6,7 +6,7 @@ planted. A score the scale does not have is no evidence about the reply, so it i
 a number.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 import json
 import time
@@ -114,18 +114,10 @@ def _invalid(detail: str) -> Reading:
     return Reading("invalid", detail=detail)
 
 
-def read_text(
-    text: str | None,
-    *,
-    fields: Sequence[str] = ("score", "reason"),
-    scale: tuple[int, int] = (1, 5),
-) -> Reading:
+def read_text(text: str | None) -> Reading:
     """Read the text of an answer: the whole of it must be one object that fits.
 
-    Args:
-        text: The answer as received; white space around the object is allowed.
-        fields: The fields the schema requires; no others are allowed.
-        scale: Lowest and highest score, both included.
+    White space around the object is allowed, and nothing else.
 
     Returns:
         `scored`, or `invalid` with the detail.
@@ -150,15 +142,15 @@ def read_text(
         return _invalid("not_an_object")
     if end != len(body):
         return _invalid("ambiguous" if "{" in body[end:] else "text_around_object")
-    if any(name not in value for name in fields):
+    if not {"score", "reason"} <= value.keys():
         return _invalid("missing_field")
-    if len(value) != len(fields):
+    if len(value) != 2:
         return _invalid("extra_field")
     score, reason = value["score"], value["reason"]
     # bool is an int to Python; to a reader of verdicts `true` is not a score.
     if type(score) is not int:
         return _invalid("not_an_integer")
-    if not scale[0] <= score <= scale[1]:
+    if not 1 <= score <= 5:
         return _invalid("out_of_range")
     if not isinstance(reason, str) or not reason.strip():
         return _invalid("no_reason")
@@ -174,7 +166,7 @@ def well_formed(text: str) -> str:
     return text
 
 
-def read_completion(payload: object, *, scale: tuple[int, int] = (1, 5)) -> Reading:
+def read_completion(payload: object) -> Reading:
     """Read a chat completion as parsed from JSON.
 
     The order matters: a refusal or a cut answer is not a malformed one, and an answer
@@ -209,7 +201,7 @@ def read_completion(payload: object, *, scale: tuple[int, int] = (1, 5)) -> Read
         content = "".join(p for p in parts if isinstance(p, str))
     if content is not None and not isinstance(content, str):
         return _invalid("not_json")
-    return read_text(content, scale=scale)
+    return read_text(content)
 
 
 def read_usage(found: object) -> Usage | None:

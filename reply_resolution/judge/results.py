@@ -55,14 +55,13 @@ class Tally:
         calls: HTTP calls made.
         answered: Verdicts this run obtained, whatever their status.
         without_score: Of these, without a score.
-        prompt_tokens, cached_tokens, completion_tokens: As billed; unknown ones are 0.
+        prompt_tokens, completion_tokens: As billed; unknown ones are 0.
         unknown_usage: Billed calls whose tokens the server did not say.
         usd: Price of the known part, USD; None without a known price.
         refusal: The cap that ended the run; None if none did.
         interrupted: Whether the user stopped it.
         waited_for: Verdicts another process was getting at the same time.
         overbilled: Whether the server billed more than a call's worst case.
-        peak: Most calls in flight at once.
         judged: Entries this run obtained a stored verdict for.
         taken: Entries another process judged while we ran.
         failures: Entries without a stored verdict, and why.
@@ -73,7 +72,6 @@ class Tally:
     answered: int = 0
     without_score: int = 0
     prompt_tokens: int = 0
-    cached_tokens: int = 0
     completion_tokens: int = 0
     unknown_usage: int = 0
     usd: float | None = None
@@ -81,7 +79,6 @@ class Tally:
     interrupted: bool = False
     waited_for: int = 0
     overbilled: bool = False
-    peak: int = 0
     judged: set[int] = field(default_factory=set)
     taken: set[int] = field(default_factory=set)
     failures: dict[int, Failure] = field(default_factory=dict)
@@ -90,7 +87,6 @@ class Tally:
     def add_usage(self, usage: Usage, cost: float | None) -> None:
         """Count what one call used."""
         self.prompt_tokens += usage.prompt_tokens
-        self.cached_tokens += usage.cached_tokens
         self.completion_tokens += usage.completion_tokens
         if cost is not None:
             self.usd = (self.usd or 0.0) + cost
@@ -117,14 +113,12 @@ class RunSummary:
         empty: Rows scored 1 by rule because the reply is empty.
         statuses: Arm ("" without arms) -> status -> rows.
         prompt_tokens: Tokens of requests billed in this run.
-        cached_tokens: Of these, read from the provider's prompt cache.
         completion_tokens: Tokens of answers billed in this run.
         unknown_usage: Calls that may have been billed for tokens nobody told us
             (timeouts, broken connections, servers without usage); the ledger counts
             them in full.
         usd: Price of what was billed, USD; None without a known price.
         seconds: Wall time.
-        peak_in_flight: Most calls in flight at once.
         capped: Which cap ended the run, in words; "" if none did.
         interrupted: Whether the user stopped it.
         notes: What a reader should know: parameters a server refused, rows another
@@ -140,12 +134,10 @@ class RunSummary:
     empty: int
     statuses: Mapping[str, Mapping[str, int]]
     prompt_tokens: int
-    cached_tokens: int
     completion_tokens: int
     unknown_usage: int
     usd: float | None
     seconds: float
-    peak_in_flight: int
     capped: str
     interrupted: bool
     notes: tuple[str, ...]
@@ -255,10 +247,6 @@ class Estimate:
             lines.append(f"{self.too_long} rows are too long to be sent")
         return "\n".join([*lines, *self.notes])
 
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers by name."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 def summarize(
     table: pl.DataFrame, tally: Tally, seconds: float, changes: str
@@ -298,12 +286,10 @@ def summarize(
         empty=empty,
         statuses=statuses,
         prompt_tokens=tally.prompt_tokens,
-        cached_tokens=tally.cached_tokens,
         completion_tokens=tally.completion_tokens,
         unknown_usage=tally.unknown_usage,
         usd=tally.usd,
         seconds=seconds,
-        peak_in_flight=tally.peak,
         capped=f"{refusal.limit} per {refusal.scope}" if refusal else "",
         interrupted=tally.interrupted,
         notes=tuple(notes),

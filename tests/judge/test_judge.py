@@ -227,7 +227,7 @@ def test_without_a_key_the_cache_is_replayed_or_the_gap_is_said(
 
 
 def test_a_cache_that_cannot_be_written_is_replayed(
-    make_replies: Make, server: Any, tmp_path: Path
+    make_replies: Make, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read-only copy of a cache gives its verdicts back, and never a call."""
     path = tmp_path / "c.sqlite"
@@ -241,6 +241,22 @@ def test_a_cache_that_cannot_be_written_is_replayed(
         )
         with pytest.raises(CacheError, match="reading only"):
             judge_replies(make_replies(4), cache=fixed, **options)
+    # Nor where there is no key: then the file is only read, too.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    opened = []
+    plain = Cache.open.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: type[Cache], path: Any, *, read_only: bool = False) -> Cache:
+        opened.append(read_only)
+        made: Cache = plain(cls, path, read_only=read_only)
+        return made
+
+    monkeypatch.setattr(Cache, "open", classmethod(watched))
+    url = "https://judge.example.com/v1"
+    with pytest.raises(JudgeError, match="nobody can be asked"):
+        judge_replies(rows, cache=path, model="m", base_url=url)
+    assert judge_replies(rows, cache=path, **options).summary.cached == 3
+    assert opened == [True, False]
     assert server.calls == 3
 
 
