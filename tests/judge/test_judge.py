@@ -320,14 +320,24 @@ def test_an_estimate_asks_nobody_and_bounds_the_bill(
     assert after.expected_tokens == pytest.approx(4 * 340, rel=0.02)
 
 
+def _interrupt_at(server: Any, *, calls: int) -> None:
+    """Press Ctrl-C once the server has seen so many calls, however slow the machine."""
+
+    def wait() -> None:
+        while server.calls < calls:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def test_an_interrupt_returns_the_partial_table(
     make_replies: Make, server: Any
 ) -> None:
     """Ctrl-C ends the run in good order; running again goes on from there."""
     server.latency = 0.05
     rows = make_replies(200)
-    timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    _interrupt_at(server, calls=20)
     run = judge_replies(rows, model="m", base_url=server.url, concurrency=8)
     assert run.summary.interrupted
     assert 0 < run.summary.scored < 200
@@ -346,8 +356,7 @@ def test_a_hanging_call_does_not_hold_an_interrupt_up(
 
     monkeypatch.setattr(engine, "GRACE", 0.1)
     server.behave("good", "hang")
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    _interrupt_at(server, calls=5)
     run = judge_replies(
         make_replies(5), model="m", base_url=server.url, run_id="r", timeout=60
     )
