@@ -305,7 +305,8 @@ def record(
 
     Raises:
         JudgeError: The base URL is not of a recorded judge.
-        TableError: Two verdicts contradict each other for one and the same message.
+        TableError: Two verdicts contradict each other for one and the same message, or
+            it is not said of which arm they are.
     """
     rubric = rubric or Rubric.default()
     endpoint = resolve_endpoint(model, base_url, None)
@@ -327,13 +328,25 @@ def record(
         by = ["request_id", "vote"]
         if "arm" in replies.columns and verdicts["arm"].null_count() == 0:
             by.insert(1, "arm")
+        elif replies["request_id"].is_duplicated().any():
+            raise TableError(
+                "the replies have a request in several arms, and the recorded verdicts "
+                "do not say of which arm they are. Give them a column 'arm'."
+            )
         found: dict[tuple[Any, ...], dict[str, Any]] = {}
         for row in verdicts.iter_rows(named=True):
-            if row["status"] in FINAL:
-                found[tuple(row[name] for name in by)] = row
+            if row["status"] not in FINAL:
+                continue
+            first = found.setdefault(tuple(row[name] for name in by), row)
+            if (first["score"], first["reason"]) != (row["score"], row["reason"]):
+                raise TableError(
+                    f"the recorded verdicts have two on request {row['request_id']!r} "
+                    f"(by {', '.join(by)}), and they differ. Keep one, or number them "
+                    "in a column 'vote'."
+                )
         kept: dict[str, StoredVerdict] = {}
-        for entry in range(len(job.worklist.keys)):
-            if job.worklist.keys[entry] is None:
+        for entry, key in enumerate(job.worklist.keys):
+            if key is None:
                 continue
             item = job.worklist.item(entry)
             given = replies.row(item.row, named=True)

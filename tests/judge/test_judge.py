@@ -299,6 +299,20 @@ def test_recording_refuses_what_it_cannot_vouch_for(make_replies: Make) -> None:
         record(rows, verdicts, model="m", base_url="https://api.openai.com/v1")
 
 
+def test_recording_does_not_guess_which_verdict_is_meant(make_replies: Make) -> None:
+    """Two verdicts on one reply, or one for two arms of a request, are refused."""
+    rows = make_replies(2)
+    said = pl.DataFrame({"request_id": ["q0", "q0"], "score": [5, 1]})
+    with pytest.raises(TableError, match="two on request 'q0'"):
+        record(rows, said)
+    assert record(rows, said.with_columns(vote=pl.int_range(2))) == 2
+    paired = rows.with_columns(request_id=pl.lit("q0"))
+    with pytest.raises(TableError, match="of which arm"):
+        record(paired, said.head(1))
+    said = said.with_columns(arm=rows["arm"])
+    assert record(paired, said, cache=":memory:") == 2
+
+
 def test_an_estimate_asks_nobody_and_bounds_the_bill(
     make_replies: Make, server: Any
 ) -> None:
