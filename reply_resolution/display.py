@@ -153,6 +153,10 @@ def html(*nodes: ET.Element) -> Html:
     )
 
 
+#: A column with a longer text than this is read, not compared.
+_PROSE = 24
+
+
 def table(
     rows: Iterable[Mapping[str, Any]],
     *,
@@ -179,12 +183,15 @@ def table(
     head = element(
         "tr", *(element("th", headers.get(c, c), scope="col") for c in columns)
     )
+    # JupyterLab sets every cell to the right: good for numbers, not for sentences.
+    prose = {c for c in columns if any(len(str(r.get(c))) > _PROSE for r in rows)}
+    left = {c: {"style": "text-align:left"} if c in prose else {} for c in columns}
     body = element("tbody")
     for row in rows:
         cells: Sequence[ET.Element] = [
-            element("th", _cell(row.get(c)), scope="row")
+            element("th", _cell(row.get(c)), scope="row", **left[c])
             if row_header and i == 0
-            else element("td", _cell(row.get(c)))
+            else element("td", _cell(row.get(c)), **left[c])
             for i, c in enumerate(columns)
         ]
         body.append(element("tr", *cells))

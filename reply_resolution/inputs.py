@@ -1,6 +1,5 @@
 """Where a notebook finds its tables, and how it loads them."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 import sys
@@ -130,7 +129,7 @@ def load(
         labels=label_frame,
         notes=tuple(notes),
         sources=sources,
-        provenance_note=_PROVENANCE if _bundled(paths.values()) else "",
+        provenance_note=_PROVENANCE if any(map(bundled, paths.values())) else "",
     )
 
 
@@ -140,9 +139,10 @@ def _replay(replies: "pl.DataFrame", cache: str) -> "pl.DataFrame":
     return replay(replies, cache=cache or None)
 
 
-def _bundled(paths: Iterable[str]) -> bool:
+def bundled(path: str) -> bool:
+    """Whether a table is one of the demonstration's."""
     try:
         data = (root() / "data").resolve()
     except TableError:
         return False
-    return any(data in Path(p).resolve().parents for p in paths)
+    return data in Path(resolve(path)).resolve().parents

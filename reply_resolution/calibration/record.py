@@ -63,6 +63,11 @@ class Calibration:
         """Whether the judge may be used at all, corrected or not."""
         return self.verdict != UNFIT
 
+    @property
+    def pending(self) -> bool:
+        """Whether it is "not fit" only because there are too few labels to say."""
+        return {c.name for c in self.checks if c.mark == "stop"} == {"labels"}
+
     def check(self, name: str) -> CalibrationCheck:
         """The check of that name (see `checks.CHECKS`)."""
         return next(c for c in self.checks if c.name == name)
@@ -186,6 +191,10 @@ class Calibration:
             " ",
             self.summary,
         )
+        return display.html(head) + self.checks_table()
+
+    def checks_table(self, caption: str | None = None) -> display.Html:
+        """Every check, measured or not."""
         rows = [
             {
                 "check": c.title,
@@ -201,7 +210,7 @@ class Calibration:
             "found": "Found",
             "change": "What would change it",
         }
-        return display.html(head) + display.table(rows, headers=headers)
+        return display.table(rows, headers=headers, caption=caption)
 
     @property
     def summary(self) -> str:

@@ -14,10 +14,9 @@ from reply_resolution.calibration.verdict import (
     CalibrationRules,
     judge_verdict,
 )
-from reply_resolution.errors import LabelError, StatisticsError, TableError
-from reply_resolution.inputs import Inputs, resolve
+from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.inputs import Inputs, bundled, resolve
 from reply_resolution.judge.probes import ProbeCard, probe_card
-from reply_resolution.labeling.session import LabelSession, draw_for_labels
 from reply_resolution.stats.agreement import Agreement, agreement
 from reply_resolution.stats.agreement_slices import length_bands, slices
 from reply_resolution.stats.alt_test import AlternativeTest, alternative_annotator_test
@@ -30,7 +29,7 @@ from reply_resolution.stats.annotators import (
 from reply_resolution.stats.judge_comparison import JudgeComparison, compare_judges
 from reply_resolution.stats.label_plan import LabelPlan, label_plan
 from reply_resolution.stats.self_agreement import SelfAgreement, self_agreement
-from reply_resolution.tables.labels import join_labels, read_labels
+from reply_resolution.tables.labels import join_labels
 from reply_resolution.tables.replies import length_expr
 from reply_resolution.tables.verdicts import read_verdicts
 
@@ -59,6 +58,7 @@ class Study:
         other: The second judge's calibration; None where none is compared.
         other_name: What the second judge is called.
         comparison: Second judge against this one on the same labels; None likewise.
+        waiting: Why no result is shown while somebody labels, in sentences; else "".
         notes: What reading noticed, in sentences.
     """
 
@@ -79,6 +79,7 @@ class Study:
     other: Calibration | None
     other_name: str
     comparison: JudgeComparison | None
+    waiting: str
     notes: tuple[str, ...]
 
     @property
@@ -86,72 +87,6 @@ class Study:
         """What this judge is called."""
         found = self.calibration.model if self.calibration else ""
         return found or "the judge"
-
-
-def label_session(
-    data: Inputs, annotator: str, *, n: int, seed: int, out: str
-) -> LabelSession:
-    """The annotator's labelling session: started, or gone on with.
-
-    Replies are drawn at random within arm; the same seed draws the same ones.
-
-    Args:
-        data: The tables, as loaded.
-        annotator: Who labels.
-        n: How many replies.
-        seed: Of the draw and the order.
-        out: The folder; labels are kept in `labels/<annotator>.jsonl` in it.
-    """
-    # What is shown must not come with a score, a reason or a label beside it.
-    plain = [
-        c
-        for c in ("request_id", "arm", "request", "reply", "context", "conversation")
-        if c in data.replies.columns
-    ]
-    drawn = draw_for_labels(data.replies.select(plain), n, seed=seed)
-    path = Path(out) / "labels" / f"{annotator.strip() or 'you'}.jsonl"
-    versions = (
-        data.verdicts["metric_version"].drop_nulls().unique().to_list()
-        if "metric_version" in data.verdicts.columns
-        else []
-    )
-    return LabelSession.open(
-        path,
-        drawn,
-        annotator=annotator,
-        seed=seed,
-        metric_version=versions[0] if len(versions) == 1 else None,
-    )
-
-
-def all_labels(data: Inputs, out: str, *, without: str = "") -> pl.DataFrame:
-    """The labels of the table, and those of the sessions kept in `out`.
-
-    Args:
-        data: The tables, as loaded.
-        out: The folder with `labels/`.
-        without: An annotator who is still labelling: left out, so that nobody sees
-            their agreement before they are done.
-
-    Raises:
-        LabelError: A person of a session already has labels in the table.
-    """
-    files = sorted((Path(out) / "labels").glob("*.jsonl"))
-    if not files:
-        return data.labels
-    more = pl.concat([read_labels(file).frame for file in files])
-    more = more.filter(pl.col("annotator") != without.strip())
-    same = set(more["annotator"].unique()) & set(data.labels["annotator"].unique())
-    if same:
-        raise LabelError(
-            f"{', '.join(sorted(same))} has labels in the table and in {out}/labels. "
-            "Label under another name, or leave one of the two out."
-        )
-    known = data.labels.columns
-    return pl.concat(
-        [data.labels, more.select(pl.col(c) for c in known if c in more.columns)],
-        how="diagonal_relaxed",
-    )
 
 
 def study(
@@ -167,6 +102,7 @@ def study(
     gain: float = 0.3,
     seed: int = 0,
     out: str = "out",
+    waiting: str = "",
 ) -> Study:
     """Compute what notebook 1 shows.
 
@@ -176,18 +112,23 @@ def study(
         rules: The rules of the verdict.
         probe_verdicts: Table of the judge's verdicts on the probes; "" is none.
         compared: Table of a second judge's verdicts on the same replies; "" is none.
+            The demonstration's is left out where the replies are not.
         control: Baseline arm, where the labelled replies have arms.
         part: "all", "dev" or "test" labels; a look at "test" is written down.
         judged_per_arm: Replies of each arm that the experiment will judge.
         gain: Worthwhile gain, points.
         seed: Of the dev and test parts.
         out: Folder of the ledger of looks.
+        waiting: What to say instead of results while somebody labels; "" if nobody.
 
     Raises:
         TableError: A table cannot be used.
         VersionMismatchError: Verdicts of several versions or judges.
     """
     notes = list(data.notes)
+    if compared and bundled(compared) and not data.provenance_note:
+        notes.append(f"{compared} belongs to the demonstration and was left out.")
+        compared = ""
     used = choose_part(labels, part, seed=seed)
     if part == "test" and len(used):
         warning = look_warning(
@@ -221,7 +162,7 @@ def study(
         calibration = judge_verdict(data.verdicts, used, probes=card, **options)
         notes += calibration.warnings
     except StatisticsError as error:
-        problem = str(error) if len(used) else "there are no labels yet"
+        problem = waiting or (str(error) if len(used) else "there are no labels yet")
     by_person = _by_person(frame, rules)
     other, other_name, comparison = None, "", None
     if compared and len(used):
@@ -253,6 +194,7 @@ def study(
         other=other,
         other_name=other_name,
         comparison=comparison,
+        waiting=waiting,
         notes=tuple(dict.fromkeys(notes)),
     )
 

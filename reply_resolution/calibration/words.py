@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import polars as pl
+
 from reply_resolution.calibration.rules import span
 from reply_resolution.calibration.study import Study
 from reply_resolution.display import (
@@ -35,16 +37,19 @@ def read_words(study: Study) -> Html:
     people = ", ".join(
         f"{name} {count(found.n)}" for name, found in study.by_person.items()
     )
+    none = "hidden while you label" if study.waiting else "none yet"
     scored = study.data.replies["score"].count()
     words = (
         f"{count(study.data.replies.height)} replies, {count(scored)} of them scored; "
-        f"labelled and scored: {people or 'none yet'}. "
+        f"labelled and scored: {people or none}. "
     )
     return says(words + study.data.provenance_note)
 
 
 def answer(study: Study) -> Html:
     """The verdict on the judge, and on the second one, each with its reasons."""
+    if study.waiting:
+        return says(study.waiting)
     if study.calibration is None:
         return says(f"No verdict: {study.problem}. Label some replies first.")
     parts = _verdict(study.name, study.calibration)
@@ -61,15 +66,19 @@ def _verdict(name: str, calibration: Any) -> Html:  # noqa: ANN401
         element("li", f"{reason}.", *((f" To change it: {change}.",) if change else ()))
         for reason, change in zip(calibration.reasons, calibration.changes, strict=True)
     ]
+    verdict = calibration.verdict
+    if calibration.pending:
+        mark, verdict = "look", "not settled yet, too few labels"
     head = element(
         "p",
         status(mark),
         " ",
-        element("strong", f"{name}: {calibration.verdict}."),
+        element("strong", f"{name}: {verdict}."),
         f" Weighted kappa with people {span(calibration.kappa)} on "
         f"{count(calibration.n)} replies; floor "
         f"{number(calibration.rules.kappa_floor)}.",
     )
+    items += [element("li", warning) for warning in calibration.warnings]
     return html(head, *([element("ul", *items)] if items else []))
 
 
@@ -156,14 +165,14 @@ def plan_words(study: Study) -> Html:
 def confusion(study: Study) -> Figure | Html:
     """Confusion tables as a figure, or why there is none."""
     if not any(a.confusion for a in study.by_person.values()):
-        return says("No whole labels to draw.")
+        return _no_labels(study)
     return confusion_map(study.by_person, judge="judge")
 
 
 def level_bias(study: Study) -> Figure | Html:
     """Bias by level as a figure, or why there is none."""
     if not any(a.level_bias for a in study.by_person.values()):
-        return says("No whole labels to draw.")
+        return _no_labels(study)
     return bias_by_level(study.by_person)
 
 
@@ -185,7 +194,7 @@ def kappas(study: Study) -> Figure | Html:
     if study.other is not None:
         rows[f"{study.other_name} with people"] = study.other.kappa
     if not any(e.estimate is not None for e in rows.values()):
-        return says("No agreement can be drawn yet.")
+        return _no_labels(study)
     return agreement_axis(rows, floor=study.rules.kappa_floor, people=people)
 
 
@@ -208,7 +217,7 @@ def numbers_table(study: Study) -> Html:
             " and ".join(pair.split("|")): a for pair, a in study.people.pairs.items()
         }
     if not columns:
-        return says("No labels yet.")
+        return _no_labels(study)
     rows: list[dict[str, str]] = [
         {"measure": "Replies", **{k: count(a.n) for k, a in columns.items()}}
     ]
@@ -233,9 +242,18 @@ def disagreements(study: Study, *, rows: int = 6) -> Html:
     """The replies on which judge and people differ most, largest first."""
     labels = [c for c in study.frame.columns if c.startswith("label_")]
     if not labels:
-        return says("No labels yet.")
-    known = study.frame.filter(study.frame[labels[0]].is_not_null())
-    return browse_static(known, rows=rows)
+        return _no_labels(study)
+    return browse_static(labelled(study), rows=rows)
+
+
+def labelled(study: Study) -> pl.DataFrame:
+    """The replies that somebody labelled; the others may still have to be, blind."""
+    labels = [c for c in study.frame.columns if c.startswith("label_")]
+    return study.frame.filter(
+        pl.any_horizontal(pl.col(c).is_not_null() for c in labels)
+        if labels
+        else pl.lit(False)
+    )
 
 
 def segments_table(study: Study) -> Html:
@@ -252,6 +270,8 @@ def segments_table(study: Study) -> Html:
         for value, found in values.items()
         if found is None
     ]
+    if study.labels.is_empty():
+        return _no_labels(study)
     if not rows:
         return says("Nowhere are there enough labels to look within.")
     headers = {
@@ -277,7 +297,7 @@ def _segment_row(name: str, found: Agreement) -> dict[str, str]:
 def label_counts(study: Study) -> Html:
     """How many labels each person gave, and what they could not judge."""
     if study.labels.is_empty():
-        return says("No labels yet.")
+        return _no_labels(study)
     rows = []
     for name in study.labels["annotator"].unique(maintain_order=True):
         own = study.labels.filter(study.labels["annotator"] == name)
@@ -327,7 +347,7 @@ def alternative_words(study: Study) -> Html:
     """The alternative-annotator test, or why it does not apply."""
     found = study.alternative
     if found is None:
-        return says("No labels yet.")
+        return _no_labels(study)
     if not found.applies:
         return says(found.reason)
     may = "may" if found.passed else "may not"
@@ -342,9 +362,10 @@ def alternative_words(study: Study) -> Html:
 def comparison_words(study: Study) -> Html:
     """The second judge against this one, on the same labels."""
     found = study.comparison
+    if study.labels.is_empty():
+        return _no_labels(study)
     if found is None:
-        why = "no labels to compare on" if study.labels.is_empty() else "none was given"
-        return says(f"No second judge: {why}.")
+        return says("No second judge was given.")
     difference = found.kappa_difference
     better = {
         "first": f"{study.name} agrees better with people",
@@ -363,23 +384,8 @@ def comparison_words(study: Study) -> Html:
 def checks_table(study: Study) -> Html:
     """Every check of the verdict, measured or not."""
     if study.calibration is None:
-        return says("No verdict, no checks.")
-    rows = [
-        {
-            "check": c.title,
-            "result": status(c.mark),
-            "found": c.text,
-            "change": c.change or None,
-        }
-        for c in study.calibration.checks
-    ]
-    headers = {
-        "check": "Check",
-        "result": "Result",
-        "found": "Found",
-        "change": "What would change it",
-    }
-    return table(rows, headers=headers, caption=f"The checks of {study.name}")
+        return _no_labels(study)
+    return study.calibration.checks_table(f"The checks of {study.name}")
 
 
 def provenance_list(study: Study, *lines: str) -> Html:
@@ -396,6 +402,10 @@ def provenance_list(study: Study, *lines: str) -> Html:
         )
     items = (element("li", line) for line in (*files, *names, *lines, *study.notes))
     return html(element("ul", *items, class_="provenance"))
+
+
+def _no_labels(study: Study) -> Html:
+    return says("Hidden while you label." if study.waiting else "No labels yet.")
 
 
 def says(words: str) -> Html:

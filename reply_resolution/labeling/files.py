@@ -154,9 +154,14 @@ def in_order(
         placed.append((later, (*order[place][:2], 1)))
     out = {}
     for _, key in sorted(placed, key=lambda pair: pair[0]):
-        token = _digest(seed, annotator, *key)
-        out[key] = replace(cards[*key[:2], 0], token=token)
+        card = cards[*key[:2], 0]
+        out[key] = repeated(card) if key[2] else card
     return out
+
+
+def repeated(card: Card) -> Card:
+    """The same reply a second time, under a token of its own."""
+    return replace(card, token=_digest("again", card.token))
 
 
 def append_line(path: Path, record: Mapping[str, Any]) -> None:

@@ -30,6 +30,7 @@ from reply_resolution.labeling.files import (
     labels_of_events,
     read_events,
     read_items,
+    repeated,
 )
 
 if TYPE_CHECKING:
@@ -287,6 +288,7 @@ class LabelSession:
         label: int | None = None,
         note: str = "",
         seconds: float | None = None,
+        time: str | None = None,
     ) -> None:
         line = {
             "event": event,
@@ -297,7 +299,7 @@ class LabelSession:
             "label": label,
             "note": note,
             "seconds": seconds,
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "time": time or datetime.now(UTC).isoformat(timespec="seconds"),
             "weight": self._weights[key[:2]],
             "text": self._cards[key].text_hash,
             "rubric": self.rubric.hash,
@@ -338,6 +340,11 @@ class LabelSession:
         foreign = 0
         for line in (e for e in lines if e["annotator"] == self.annotator):
             key = (line["request_id"], line["arm"], line["repeat"])
+            first = (*key[:2], 0)
+            if key not in self._cards and first in self._cards:
+                # A larger draw repeats other replies; an answered repeat stays one.
+                self._cards[key] = repeated(self._cards[first])
+                self._pending.append(key)
             if key not in self._cards:
                 foreign += 1
                 continue
@@ -351,11 +358,17 @@ class LabelSession:
         # larger one's chance, and one estimate must not weigh them differently.
         for key, old in list(self._given.items()):
             if old["event"] in ANSWERS and old["weight"] > self._weights[key[:2]]:
-                kept = {k: old[k] for k in ("label", "note", "seconds")}
+                kept: dict[str, Any] = {
+                    k: old.get(k) for k in ("label", "note", "seconds", "time")
+                }
                 self._record(old["event"], key, **kept)
         notes = (
             (cut, f"Ignored as cut short: {cut} line(s) of {name}."),
-            (foreign, f"Lines about replies that are not in this draw: {foreign}."),
+            (
+                foreign,
+                f"{foreign} saved line(s) are about replies that are not among these; "
+                "they stay in the file.",
+            ),
             (self.answered, f"Going on after {self.answered} of {self.total}."),
         )
         return tuple(text for counted, text in notes if counted)

@@ -9,6 +9,7 @@ names of theirs). The explorer is made of the same pieces.
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
 
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from reply_resolution.labeling.session import LabelSession
 
 _HELP = "1 to 5 label, 0 cannot judge, u undo, s skip, n note"
+_WELCOME = (
+    "Click into the key box and press a key. A few replies come a second time, on "
+    "purpose."
+)
 _CANNOT = (MISSING_WORDS - {""}) | {"0"}
 #: More than this of one text is not sent to a browser; it would stall.
 _LONGEST = 50_000
@@ -124,7 +129,9 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     low, high = session.rubric.scale
     status = w.HTML()
     card = w.HTML(layout=w.Layout(flex="3 1 24em", min_width="0"))
-    wording = html(*texts([("Rubric", session.rubric.wording)], height="40em"))
+    wording = html(
+        *texts([("Rubric", _flowing(session.rubric.wording))], height="30em")
+    )
     rubric = w.HTML(wording.markup, layout=w.Layout(flex="2 1 16em", min_width="0"))
     note = w.Text(
         placeholder="then Enter; saved with this reply",
@@ -135,8 +142,11 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
 
     def refresh(message: str) -> None:
         status.value = status_line(session.progress(), message, _HELP)
-        done = heading(f"All {session.total} are answered. Thank you.")
-        shown = texts(_texts(session.card)) if session.card else [done]
+        done = heading(
+            f"All {session.total} are answered. Thank you. Now run all cells again "
+            "(Run > Run All Cells): the answer at the top then rests on your labels."
+        )
+        shown = _shown(session.card) if session.card else [done]
         card.value = html(*shown).markup
         note.value = session.draft
         for key, made in buttons.items():
@@ -169,8 +179,20 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
     words |= {"0": "Cannot judge", "s": "Skip", "u": "Undo"}
     keys, buttons = key_controls(on_key, f"{low} to {high}, 0, u, s, n", words)
     note.observe(on_note, names="value")
-    refresh(" ".join(session.notes) or "Click into the key box and press a key.")
-    return w.VBox([status, row(keys, note), row(*buttons.values()), row(card, rubric)])
+    refresh(" ".join(session.notes) or _WELCOME)
+    # What was done stands beside the box that has the focus, above what scrolls.
+    return w.VBox([row(keys, status), row(note, *buttons.values()), row(card, rubric)])
+
+
+def _shown(card: "Card") -> list[ET.Element]:
+    """A card in the room of one screen: what leads up to the reply, then the reply."""
+    *before, reply = _texts(card)
+    return [*texts(before, height="9em"), *texts([reply], height="20em")]
+
+
+def _flowing(wording: str) -> str:
+    """A wording without the line breaks inside its sentences, for a narrow box."""
+    return re.sub(r"(?<=\S)\n[ \t]*(?=[^\s\d*•–—-])", " ", wording)
 
 
 def run_terminal(
@@ -200,11 +222,12 @@ def run_terminal(
 def summary_table(session: "LabelSession") -> Html:
     """Where a session stands, without agreement: that would steer the annotator."""
     answers = session.labels()
+    first = answers.filter(pl.col("repeat") == 0)
     row = {
         "annotator": session.annotator,
         "answered": f"{session.answered} of {session.total}",
-        "labels": answers["label"].count(),
-        "cannot judge": answers["label"].null_count(),
+        "labels": first["label"].count(),
+        "cannot judge": first["label"].null_count(),
     }
     return table([row], caption="Labelling session")
 

@@ -11,7 +11,7 @@ import polars as pl
 
 from reply_resolution.display import element, html, number, status
 from reply_resolution.errors import ParameterError, StatisticsError, TableError
-from reply_resolution.inputs import Inputs, load, resolve, root
+from reply_resolution.inputs import Inputs, bundled, load, resolve
 from reply_resolution.judge.twins import judge_twins, make_twins, twin_pairs
 from reply_resolution.stats.length import LengthBias, length_bias
 from reply_resolution.stats.length_effects import (
@@ -263,7 +263,7 @@ def check_length(
         notes += bias.warnings
 
     def wanted(path: str, what: str) -> bool:
-        if path and not data.provenance_note and _is_bundled(path):
+        if path and not data.provenance_note and bundled(path):
             notes.append(f"{path} belongs to the demonstration: {what} left out.")
             return False
         return bool(path)
@@ -386,11 +386,3 @@ def _repeated(verdicts: pl.DataFrame) -> tuple[int, int]:
         .filter(pl.col("votes") > 1)
     )
     return seen.filter(pl.col("scores") > 1).height, seen.height
-
-
-def _is_bundled(path: str) -> bool:
-    try:
-        data = (root() / "data").resolve()
-    except TableError:
-        return False
-    return data in Path(resolve(path)).resolve().parents

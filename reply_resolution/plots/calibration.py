@@ -27,10 +27,13 @@ def confusion_map(results: Mapping[str, Agreement], *, judge: str = "judge") -> 
     if not shown:
         raise ReportError("no agreement has a confusion table to draw.")
     names = list(shown)[:3]
-    width = min(7.2, 2.7 * len(names) + 0.6)
-    with canvas(width, 2.9, ncols=len(names), squeeze=False) as (figure, axes):
-        for axis, name in zip(axes[0], names, strict=True):
+    # The page's width whatever there is to draw, so that one table is no larger than
+    # each of three.
+    with canvas(7.2, 2.9, ncols=max(len(names), 2), squeeze=False) as (figure, axes):
+        for axis, name in zip(axes[0], names, strict=False):
             _confusion(axis, shown[name], name, judge)
+        for axis in axes[0][len(names) :]:
+            axis.set_axis_off()
         return render(figure, " ".join(_confusion_words(n, shown[n]) for n in names))
 
 
@@ -162,7 +165,7 @@ def bias_by_level(results: Mapping[str, Agreement]) -> Figure:
             k - 0.52, -top * 0.9, "judge stricter", ha="right", va="bottom", color=MUTED
         )
         if len(shown) > 1:
-            axis.legend(frameon=False, loc="upper left", ncols=3)
+            axis.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
         return render(figure, " ".join(words))
 
 

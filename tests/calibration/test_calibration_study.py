@@ -1,5 +1,6 @@
 """What notebook 1 shows: with labels, without, with one's own, dev and test."""
 
+from dataclasses import replace
 import json
 import re
 
@@ -7,7 +8,8 @@ import polars as pl
 import pytest
 
 from reply_resolution.calibration import words
-from reply_resolution.calibration.study import all_labels, keep, label_session, study
+from reply_resolution.calibration.people import all_labels, label_session, take_labels
+from reply_resolution.calibration.study import keep, study
 from reply_resolution.calibration.verdict import CORRECT, FIT, UNFIT, CalibrationRules
 from reply_resolution.errors import LabelError
 from reply_resolution.inputs import load
@@ -146,10 +148,6 @@ def test_twenty_labels_of_your_own_enter(demo, tmp_path):
     session = label_session(demo, "anna", n=20, seed=7, out=out)
     session._clock = lambda: float(next(clock))
     truth = dict(zip(demo.replies["request_id"], demo.replies["score"], strict=True))
-    session.press("3")
-    assert "anna" in all_labels(demo, out)["annotator"].to_list()
-    assert "anna" not in all_labels(demo, out, without="anna")["annotator"].to_list()
-    session.press("u")
     while not session.done:
         key = session._pending[0][0]
         session.press(str(truth[key]))
@@ -162,6 +160,105 @@ def test_twenty_labels_of_your_own_enter(demo, tmp_path):
     assert result.alternative.applies
     assert result.calibration.verdict in (FIT, CORRECT)
     assert "anna" in _text(words.label_counts(result))
+
+
+def _label_all(session, truth):
+    clock = iter(range(10**9, 10**9 + 10_000))
+    session._clock = lambda: float(next(clock))
+    while not session.done:
+        session.press(str(truth[session._pending[0][0]]))
+
+
+def test_nothing_is_shown_while_somebody_labels(demo, tmp_path):
+    """Until the last label is in, no score, label or agreement is on the page."""
+    options = {"n": 20, "seed": 7, "out": str(tmp_path), "interactive": True}
+    given = take_labels(demo, "Anna", **options)
+    assert given.session is not None
+    assert given.labels.is_empty()
+    assert "Anna has answered 0 of 22" in given.waiting
+    result = study(
+        demo,
+        given.labels,
+        rules=CalibrationRules(),
+        waiting=given.waiting,
+        out=options["out"],
+    )
+    assert "Anna has answered 0 of 22" in _text(words.answer(result))
+    for piece in (
+        words.numbers_table,
+        words.confusion,
+        words.level_bias,
+        words.disagreements,
+        words.segments_table,
+        words.comparison_words,
+        words.label_counts,
+        words.checks_table,
+    ):
+        assert "Hidden while you label" in _text(piece(result)), piece.__name__
+    said = keep(result, options["out"])
+    assert "No calibration was written" in said
+    assert not (tmp_path / "calibration.json").exists()
+
+
+def test_a_batch_run_takes_the_labels_that_are_kept(demo, tmp_path):
+    """A notebook left with a name in it runs through in batch and hides nothing."""
+    options = {"n": 3, "seed": 7, "out": str(tmp_path)}
+    label_session(demo, "Anna", **options).label(3)
+    given = take_labels(demo, "Anna", **options, interactive=False)
+    assert given.session is None
+    assert not given.waiting
+    assert "Anna" in given.labels["annotator"].to_list()
+
+
+def test_one_person_is_not_two_by_a_capital_letter(demo, tmp_path):
+    """Going on as "anna" does not silently start anew beside "Anna"."""
+    options = {"n": 3, "seed": 7, "out": str(tmp_path)}
+    label_session(demo, "Anna", **options).label(3)
+    with pytest.raises(LabelError, match="'Anna'"):
+        label_session(demo, "anna", **options)
+
+
+def test_twenty_labels_are_a_first_look(demo, tmp_path):
+    """Too few labels for a verdict do not condemn the judge; they ask for more."""
+    mine = replace(demo, labels=demo.labels.clear())
+    out = str(tmp_path)
+    session = label_session(mine, "Anna", n=20, seed=7, out=out)
+    scores = demo.replies["score"]
+    _label_all(session, dict(zip(demo.replies["request_id"], scores, strict=True)))
+    labels = all_labels(mine, out)
+    result = study(mine, labels, rules=CalibrationRules(), out=out)
+    assert result.calibration.pending
+    assert result.calibration.verdict == UNFIT  # the readout must not use it yet
+    page = _text(words.answer(result))
+    assert "not settled yet" in page
+    assert "label 30 more replies" in page
+    seen = words.labelled(result)["request_id"]
+    assert set(seen) == set(labels["request_id"])
+
+
+def test_a_larger_draw_keeps_what_was_answered(demo, tmp_path):
+    """Labels, repeats and times of the smaller draw stay; nothing is foreign."""
+    out = str(tmp_path)
+    truth = dict(zip(demo.replies["request_id"], demo.replies["score"], strict=True))
+    first = label_session(demo, "Anna", n=20, seed=7, out=out)
+    _label_all(first, truth)
+    before = first.labels().drop("weight").sort("request_id", "repeat")
+    times = {k: v["time"] for k, v in first._given.items()}
+    more = label_session(demo, "Anna", n=40, seed=7, out=out)
+    assert more.answered == first.total == 22
+    assert more.labels().drop("weight").sort("request_id", "repeat").equals(before)
+    assert {k: v["time"] for k, v in more._given.items()} == times
+    assert more.notes == (f"Going on after 22 of {more.total}.",)
+
+
+def test_the_demonstrations_second_judge_is_not_anybodys(demo, tmp_path):
+    """With replies of one's own the demonstration's second judge is left out."""
+    own = replace(demo, provenance_note="")
+    result = study(
+        own, own.labels, rules=CalibrationRules(), compared=SMALL, out=str(tmp_path)
+    )
+    assert result.other is None
+    assert any("belongs to the demonstration" in note for note in result.notes)
 
 
 def test_a_name_that_already_labelled_is_refused(demo, tmp_path):

@@ -439,7 +439,7 @@ def test_a_larger_draw_keeps_what_was_labelled(tmp_path: Path):
     assert larger.answered == 10
     smaller, _ = open_at(path, 4)
     assert smaller.done
-    assert any("not in this draw: 6" in note for note in smaller.notes)
+    assert any("6 saved line(s)" in note for note in smaller.notes)
 
 
 def test_a_spreadsheet_goes_out_blind_and_comes_back(tmp_path: Path):
