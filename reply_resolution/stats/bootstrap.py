@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.inversion import fast_length
-from reply_resolution.stats.saddlepoint import Floats, Ints
+from reply_resolution.stats.saddlepoint import Floats, Ints, fast_length
 
 Method = Literal["expanded", "percentile", "bca"]
 

@@ -10,10 +10,9 @@ from math import ceil, floor, sqrt
 
 import numpy as np
 
-from reply_resolution.stats.inversion import fast_length
 from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.permutation import checked_table, permutation_test
-from reply_resolution.stats.saddlepoint import Floats, Ints, binomial_pmf
+from reply_resolution.stats.saddlepoint import Floats, Ints, binomial_pmf, fast_length
 
 _DIRECT = 600  # states up to which plain convolution is as fast as Fourier's
 
