@@ -269,7 +269,7 @@ def _adjust(
     adjustment: str,
 ) -> list[TreatmentEffect]:
     """Family-wise p-values over the treatments."""
-    from reply_resolution.stats.families import max_t_arms
+    from reply_resolution.stats.maxt import max_t_arms
     from reply_resolution.stats.multiplicity import adjust
 
     if adjustment not in ("max-t", "holm"):

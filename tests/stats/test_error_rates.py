@@ -20,8 +20,7 @@ from reply_resolution.stats.effects import (
     placements,
     win_probability,
 )
-from reply_resolution.stats.families import max_t_arms
-from reply_resolution.stats.maxt import cut_tests
+from reply_resolution.stats.maxt import cut_tests, max_t_arms
 from reply_resolution.stats.permutation import (
     paired_permutation_test,
     permutation_test,
