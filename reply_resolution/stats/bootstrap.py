@@ -22,6 +22,7 @@ Method = Literal["expanded", "percentile", "bca"]
 
 #: Fewer units than this in an arm, and no interval is called reliable.
 MIN_UNITS = 20
+_STRATIFIED = "bootstrap within strata, expanded percentile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,53 +108,6 @@ def difference_interval(
     return _interval(arms, confidence, method)
 
 
-def count_bootstrap(
-    control: Ints,
-    treatment: Ints,
-    statistic: Callable[[Ints, Ints], Floats],
-    *,
-    seed: int,
-    resamples: int = 9_999,
-    confidence: float = 0.95,
-    expand: tuple[float, float] | None = None,
-) -> tuple[float, float]:
-    """Bootstrap interval of any statistic of two count vectors, by multinomial draws.
-
-    Args:
-        control: Units of each type in control; shape (T,).
-        treatment: Units of each type in treatment; shape (T,).
-        statistic: Vectorised over the first axis: (B, T), (B, T) -> (B,).
-        seed: Of the draws.
-        resamples: How many. Cost and memory do not depend on the number of replies.
-        confidence: Nominal coverage, fraction.
-        expand: Factor and degrees of freedom of the expanded percentiles; None for
-            plain ones.
-
-    Returns:
-        Both ends. Undefined resamples (not finite) are left out.
-    """
-    from scipy.special import ndtr, stdtrit
-
-    rng = np.random.default_rng(seed)
-    rows = max(1, 2_000_000 // max(1, len(control)))
-    drawn: list[Floats] = []
-    done = 0
-    while done < resamples:
-        size = min(rows, resamples - done)
-        x = rng.multinomial(int(control.sum()), control / control.sum(), size)
-        y = rng.multinomial(int(treatment.sum()), treatment / treatment.sum(), size)
-        drawn.append(statistic(x, y))
-        done += size
-    values = np.concatenate(drawn)
-    values = values[np.isfinite(values)]
-    alpha = (1 - confidence) / 2
-    if expand is not None:
-        factor, df = expand
-        alpha = float(ndtr(factor * stdtrit(df, alpha)))
-    low, high = np.quantile(values, [alpha, 1 - alpha])
-    return float(low), float(high)
-
-
 def _checked(counts: Ints, values: Ints | None) -> tuple[Ints, Ints]:
     counts = np.asarray(counts)
     if values is None:
@@ -167,7 +121,7 @@ def _checked(counts: Ints, values: Ints | None) -> tuple[Ints, Ints]:
 
 
 def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval:
-    from scipy.special import ndtr, ndtri, stdtrit
+    from scipy.special import ndtr, ndtri
 
     if not 0 < confidence < 1:
         raise StatisticsError(
@@ -192,33 +146,40 @@ def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval
     if variance == 0:
         return Interval(estimate, estimate, name, False, "degenerate: no spread")
     distribution = _Distribution(arms)
-    alpha = (1 - confidence) / 2
-    low_at = high_at = alpha
+    low_at = high_at = (1 - confidence) / 2
     if method == "expanded":
-        welch = [arm.second * arm.n / (arm.n - 1) for arm in arms]
-        df = sum(welch) ** 2 / sum(
-            w * w / (arm.n - 1) for w, arm in zip(welch, arms, strict=True)
-        )
-        factor = sqrt(sum(welch) / variance)
-        low_at = high_at = float(ndtr(factor * stdtrit(df, alpha)))
+        low_at = high_at = _expanded([(a.second, a.n) for a in arms], confidence)
     elif method == "bca":
         below, at = distribution.around_estimate()
         z0 = float(ndtri(below + at / 2))
         skew = sum(arm.sign * arm.third for arm in arms)
         acceleration = skew / (6 * variance**1.5)
-        z = float(ndtri(alpha))
+        z = float(ndtri((1 - confidence) / 2))
         low_at = float(ndtr(z0 + (z0 + z) / (1 - acceleration * (z0 + z))))
         high_at = float(ndtr(-(z0 + (z0 - z) / (1 - acceleration * (z0 - z)))))
-    reason = ""
-    if min(arm.n for arm in arms) < MIN_UNITS:
-        reason = f"fewer than {MIN_UNITS} units in an arm"
-    return Interval(
-        distribution.lower(low_at),
-        distribution.upper(high_at),
-        name,
-        not reason,
-        reason,
-    )
+    reason = _few(min(arm.n for arm in arms))
+    low, high = distribution.lower(low_at), distribution.upper(high_at)
+    return Interval(low, high, name, not reason, reason)
+
+
+def _few(units: int) -> str:
+    return f"fewer than {MIN_UNITS} units in an arm" if units < MIN_UNITS else ""
+
+
+def _expanded(parts: list[tuple[float, int]], confidence: float) -> float:
+    """Tail probability whose percentiles are as wide as Welch's t interval.
+
+    Args:
+        parts: Bootstrap variance (by n, not n - 1) of each arm's part, and its size.
+        confidence: Nominal coverage, fraction.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    unbiased = [(v * n / (n - 1), n) for v, n in parts if n > 1]
+    total = sum(v for v, _ in unbiased)
+    df = total**2 / sum(v * v / (n - 1) for v, n in unbiased)
+    factor = sqrt(total / sum(v for v, _ in parts))
+    return float(ndtr(factor * stdtrit(df, (1 - confidence) / 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,3 +317,125 @@ class _Distribution:
             else:
                 high = middle
         return low / (self.n * self.m)
+
+
+@dataclass(frozen=True, slots=True)
+class StratifiedEffects:
+    """Effects averaged over strata, each weighted by n1 n0 / (n1 + n0).
+
+    Attributes:
+        mean: Difference in means, in points; above 0 favours treatment.
+        mean_interval: Its interval.
+        resolved: Difference in the share at or above the cut, fraction.
+        resolved_interval: Its interval.
+        wins: Win probability within a stratum, fraction; above 0.5 favours treatment.
+        wins_interval: Its interval.
+    """
+
+    mean: float
+    mean_interval: Interval
+    resolved: float
+    resolved_interval: Interval
+    wins: float
+    wins_interval: Interval
+
+
+def stratified_effects(
+    control: Ints,
+    treatment: Ints,
+    values: Ints,
+    cut: int,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = 9_999,
+) -> StratifiedEffects:
+    """Effects within strata, with expanded-percentile bootstrap intervals.
+
+    The weights are those of the exact stratified test. Replies are resampled within
+    their stratum and arm, as counts, so cost does not depend on their number.
+
+    Args:
+        control: Control's replies by stratum and level, none empty; shape (H, K).
+        treatment: The same for the treatment.
+        values: Value of each level; shape (K,).
+        cut: Lowest value that counts as resolved.
+        confidence: Nominal coverage, fraction.
+        seed: Of the draws.
+        resamples: How many.
+    """
+    n0, n1 = control.sum(1), treatment.sum(1)
+    weight = n0 * n1 / (n0 + n1)
+    weight = weight / weight.sum()
+    high = (values >= cut).astype(float)
+    rng = np.random.default_rng(seed)
+    drawn = np.zeros((3, resamples))
+    for w, c, t in zip(weight, control, treatment, strict=True):
+        x = rng.multinomial(int(c.sum()), c / c.sum(), resamples)
+        y = rng.multinomial(int(t.sum()), t / t.sum(), resamples)
+        for row, of in enumerate((_mean_gap(values), _mean_gap(high), _wins)):
+            drawn[row] += w * of(x, y)
+    over = (values.astype(float), high, high)
+    found = []
+    for row, of in enumerate((_mean_gap(values), _mean_gap(high), _wins)):
+        parts = [
+            (
+                float(w),
+                float(of(c[None], t[None])[0]),
+                *_spread(row, c, t, over[row]),
+            )
+            for w, c, t in zip(weight, control, treatment, strict=True)
+        ]
+        estimate = sum(w * e for w, e, _, _ in parts)
+        arms = [(w * w * v, n) for w, _, v0, v1 in parts for v, n in (v0, v1)]
+        reason = _few(min(int(n0.sum()), int(n1.sum())))
+        found.append(
+            (estimate, _drawn_interval(estimate, drawn[row], arms, confidence, reason))
+        )
+    (mean, a), (resolved, b), (wins, c_) = found
+    return StratifiedEffects(mean, a, resolved, b, wins, c_)
+
+
+def _mean_gap(values: Ints | Floats) -> Callable[[Ints, Ints], Floats]:
+    def difference(c: Ints, t: Ints) -> Floats:
+        out: Floats = (t @ values) / t.sum(1) - (c @ values) / c.sum(1)
+        return out
+
+    return difference
+
+
+def _wins(c: Ints, t: Ints) -> Floats:
+    below = (np.cumsum(c, axis=1) - c / 2) / c.sum(1, keepdims=True)
+    out: Floats = (t * below).sum(1) / t.sum(1)
+    return out
+
+
+def _spread(
+    row: int, c: Ints, t: Ints, values: Floats
+) -> tuple[tuple[float, int], tuple[float, int]]:
+    """Bootstrap variance of each arm's part, and the arm's size."""
+    if row == 2:  # the win probability's parts are means of placements
+        over0 = (np.cumsum(t) - t / 2) / t.sum()
+        over1 = (np.cumsum(c) - c / 2) / c.sum()
+    else:
+        over0 = over1 = values
+    out = []
+    for counts, of in ((c, over0), (t, over1)):
+        n = int(counts.sum())
+        mean = float(counts @ of) / n
+        out.append((float(counts @ (of - mean) ** 2) / n**2, n))
+    return out[0], out[1]
+
+
+def _drawn_interval(
+    estimate: float,
+    drawn: Floats,
+    arms: list[tuple[float, int]],
+    confidence: float,
+    reason: str,
+) -> Interval:
+    if sum(v for v, n in arms if n > 1) <= 1e-18:
+        return Interval(estimate, estimate, _STRATIFIED, False, "degenerate: no spread")
+    alpha = _expanded(arms, confidence)
+    low, high = np.quantile(drawn, [alpha, 1 - alpha])
+    return Interval(float(low), float(high), _STRATIFIED, not reason, reason)

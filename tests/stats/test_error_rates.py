@@ -12,7 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reply_resolution.stats.bootstrap import difference_interval, mean_interval
+from reply_resolution.stats.bootstrap import (
+    difference_interval,
+    mean_interval,
+    stratified_effects,
+)
 from reply_resolution.stats.clusters import Units, unit_effect, unit_permutation_test
 from reply_resolution.stats.effects import (
     paired_rate_difference,
@@ -26,7 +30,6 @@ from reply_resolution.stats.permutation import (
     permutation_test,
 )
 from reply_resolution.stats.score_interval import score_interval
-from reply_resolution.stats.stratified import stratified_effects
 
 LEVELS = np.arange(1, 6)
 SHAPES = {
