@@ -150,8 +150,9 @@ def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval
     if method == "expanded":
         low_at = high_at = _expanded([(a.second, a.n) for a in arms], confidence)
     elif method == "bca":
-        below, at = distribution.around_estimate()
-        z0 = float(ndtri(below + at / 2))
+        below = distribution.at_most(distribution.observed - 1)
+        upto = distribution.at_most(distribution.observed)
+        z0 = float(ndtri((below + upto) / 2))
         skew = sum(arm.sign * arm.third for arm in arms)
         acceleration = skew / (6 * variance**1.5)
         z = float(ndtri((1 - confidence) / 2))
@@ -251,7 +252,7 @@ def _sum_of_draws(
 
 
 class _Distribution:
-    """Bootstrap distribution of a mean or of a difference of means, in whole numbers.
+    """Bootstrap distribution of a (difference of) means, in whole numbers.
 
     A difference is (t * n_control - c * n_treatment) / (n_treatment * n_control), so
     its numerator is searched by bisection and never rounded.
@@ -259,20 +260,16 @@ class _Distribution:
 
     def __init__(self, arms: list[_Arm]) -> None:
         first = arms[0]
-        sums = first.start + first.step * np.arange(len(first.mass), dtype=np.int64)
-        if len(arms) == 1:
-            other = _Arm(1, -1, 0.0, 0.0, 0.0, 0, 0, 1, np.ones(1))
-        else:
-            other = arms[1]
-        self.n, self.m = first.n, other.n
-        self.sums, self.mass = sums, first.mass
-        self.other = other
+        nothing = _Arm(1, -1, 0.0, 0.0, 0.0, 0, 0, 1, np.ones(1))
+        self.other = other = arms[1] if len(arms) > 1 else nothing
+        self.n, self.m, self.mass = first.n, other.n, first.mass
+        self.sums = first.start + first.step * np.arange(len(self.mass), dtype=np.int64)
         self.below = np.concatenate([[0.0], np.cumsum(other.mass)])
         self.above = np.concatenate([np.cumsum(other.mass[::-1])[::-1], [0.0]])
         self.observed = first.total * self.m - other.total * self.n
         last = other.start + other.step * (len(other.mass) - 1)
-        self.least = int(sums[0]) * self.m - last * self.n
-        self.most = int(sums[-1]) * self.m - other.start * self.n
+        self.least = int(self.sums[0]) * self.m - last * self.n
+        self.most = int(self.sums[-1]) * self.m - other.start * self.n
 
     def at_most(self, numerator: int) -> float:
         """P(difference <= numerator)."""
@@ -289,12 +286,6 @@ class _Distribution:
         place = (bound - self.other.start) // self.other.step + 1
         place = np.clip(place, 0, len(self.other.mass))
         return float((self.mass * self.below[place]).sum())
-
-    def around_estimate(self) -> tuple[float, float]:
-        """P(below the estimate), P(at it)."""
-        at_most = self.at_most(self.observed)
-        below = self.at_most(self.observed - 1)
-        return below, at_most - below
 
     def lower(self, probability: float) -> float:
         """Smallest value whose P(at most) reaches the probability."""
@@ -364,39 +355,43 @@ def stratified_effects(
         seed: Of the draws.
         resamples: How many.
     """
-    n0, n1 = control.sum(1), treatment.sum(1)
-    weight = n0 * n1 / (n0 + n1)
+    weight = control.sum(1) * treatment.sum(1) / (control.sum(1) + treatment.sum(1))
     weight = weight / weight.sum()
     high = (values >= cut).astype(float)
+    statistics = (_mean_gap(values.astype(float)), _mean_gap(high), _wins)
     rng = np.random.default_rng(seed)
-    drawn = np.zeros((3, resamples))
+    drawn, estimate = np.zeros((3, resamples)), [0.0, 0.0, 0.0]
+    parts: list[list[tuple[float, int]]] = [[], [], []]  # bootstrap variance, size
     for w, c, t in zip(weight, control, treatment, strict=True):
-        x = rng.multinomial(int(c.sum()), c / c.sum(), resamples)
-        y = rng.multinomial(int(t.sum()), t / t.sum(), resamples)
-        for row, of in enumerate((_mean_gap(values), _mean_gap(high), _wins)):
+        n0, n1 = int(c.sum()), int(t.sum())
+        x = rng.multinomial(n0, c / n0, resamples)
+        y = rng.multinomial(n1, t / n1, resamples)
+        # the win probability's parts are means of placements
+        over = (values, values), (high, high), (_below(t), _below(c))
+        for row, (of, sides) in enumerate(zip(statistics, over, strict=True)):
             drawn[row] += w * of(x, y)
-    over = (values.astype(float), high, high)
-    found = []
-    for row, of in enumerate((_mean_gap(values), _mean_gap(high), _wins)):
-        parts = [
-            (
-                float(w),
-                float(of(c[None], t[None])[0]),
-                *_spread(row, c, t, over[row]),
-            )
-            for w, c, t in zip(weight, control, treatment, strict=True)
-        ]
-        estimate = sum(w * e for w, e, _, _ in parts)
-        arms = [(w * w * v, n) for w, _, v0, v1 in parts for v, n in (v0, v1)]
-        reason = _few(min(int(n0.sum()), int(n1.sum())))
-        found.append(
-            (estimate, _drawn_interval(estimate, drawn[row], arms, confidence, reason))
-        )
-    (mean, a), (resolved, b), (wins, c_) = found
-    return StratifiedEffects(mean, a, resolved, b, wins, c_)
+            estimate[row] += float(w * of(c[None], t[None])[0])
+            for arm, side in zip((c, t), sides, strict=True):
+                n = int(arm.sum())
+                off = side - float(arm @ side) / n
+                parts[row].append((float(w * w * (arm @ off**2)) / n**2, n))
+    reason = _few(min(int(control.sum()), int(treatment.sum())))
+    ends = [
+        _drawn_interval(estimate[i], drawn[i], parts[i], confidence, reason)
+        for i in range(3)
+    ]
+    return StratifiedEffects(
+        estimate[0], ends[0], estimate[1], ends[1], estimate[2], ends[2]
+    )
 
 
-def _mean_gap(values: Ints | Floats) -> Callable[[Ints, Ints], Floats]:
+def _below(counts: Ints) -> Floats:
+    """Share of each arm (last axis) below each level, plus half of those at it."""
+    out: Floats = (np.cumsum(counts, -1) - counts / 2) / counts.sum(-1, keepdims=True)
+    return out
+
+
+def _mean_gap(values: Floats) -> Callable[[Ints, Ints], Floats]:
     def difference(c: Ints, t: Ints) -> Floats:
         out: Floats = (t @ values) / t.sum(1) - (c @ values) / c.sum(1)
         return out
@@ -405,26 +400,8 @@ def _mean_gap(values: Ints | Floats) -> Callable[[Ints, Ints], Floats]:
 
 
 def _wins(c: Ints, t: Ints) -> Floats:
-    below = (np.cumsum(c, axis=1) - c / 2) / c.sum(1, keepdims=True)
-    out: Floats = (t * below).sum(1) / t.sum(1)
+    out: Floats = (t * _below(c)).sum(1) / t.sum(1)
     return out
-
-
-def _spread(
-    row: int, c: Ints, t: Ints, values: Floats
-) -> tuple[tuple[float, int], tuple[float, int]]:
-    """Bootstrap variance of each arm's part, and the arm's size."""
-    if row == 2:  # the win probability's parts are means of placements
-        over0 = (np.cumsum(t) - t / 2) / t.sum()
-        over1 = (np.cumsum(c) - c / 2) / c.sum()
-    else:
-        over0 = over1 = values
-    out = []
-    for counts, of in ((c, over0), (t, over1)):
-        n = int(counts.sum())
-        mean = float(counts @ of) / n
-        out.append((float(counts @ (of - mean) ** 2) / n**2, n))
-    return out[0], out[1]
 
 
 def _drawn_interval(

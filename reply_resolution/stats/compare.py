@@ -176,12 +176,11 @@ def _check_arms(counts: ScoreCounts, control: str, column: str) -> None:
 def _check_left(counts: ScoreCounts) -> None:
     for name in counts.arms:
         if counts.of(name).sum() == 0:
-            lost = {
-                reason: by_arm[name]
+            why = ", ".join(
+                f"{by_arm[name]:,} {reason}"
                 for reason, by_arm in counts.excluded.items()
                 if name in by_arm
-            }
-            why = ", ".join(f"{n:,} {reason}" for reason, n in lost.items())
+            )
             raise StatisticsError(
                 f"arm {name!r} has no usable score"
                 + (f" (its rows: {why})" if why else "")
