@@ -24,15 +24,6 @@ from reply_resolution.stats.repeats import (
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
 
-STATUSES = (
-    "scored",
-    "refused",
-    "truncated",
-    "filtered",
-    "invalid",
-    "failed",
-    "not_judged",
-)
 _AVERAGES_MIN, _AVERAGES_SHARE = 20, 0.2  # from here on fractions are no accident
 
 
@@ -82,7 +73,6 @@ def count(
             used = _drop_missing(used, "cluster", "missing_cluster", arms, excluded)
         if names.pair:
             used = _drop_missing(used, "pair", "unpaired", arms, excluded)
-        used = _hashed(used)
         flat = used["stratum"].cast(pl.Int64) * len(arms) + used["arm"].cast(pl.Int64)
         flat = flat * width + used["level"].cast(pl.Int64)
         counts = np.bincount(
@@ -139,10 +129,11 @@ def _narrow(lazy: pl.LazyFrame, columns: list[str], names: Names) -> pl.DataFram
     """Only the columns that matter, under internal names."""
     key = names.pair or names.request_id
     wanted = {"arm": pl.col(names.arm).cast(pl.String), "score": pl.col(names.score)}
+    schema = lazy.collect_schema()
     if key in columns:
-        wanted["id"] = pl.col(key)
+        wanted["id"] = _hashed(key, schema[key], strip=bool(names.pair))
     if names.cluster:
-        wanted["cluster"] = pl.col(names.cluster)
+        wanted["cluster"] = _hashed(names.cluster, schema[names.cluster], strip=True)
     if names.stratum:
         wanted["stratum"] = pl.col(names.stratum).cast(pl.String)
     if names.vote in columns:
@@ -235,6 +226,8 @@ def _respect_status(
 ) -> pl.DataFrame:
     status = grouped.get_column("status").cast(pl.String)
     found = status.drop_nulls().unique().sort().to_list()
+    from reply_resolution.tables.verdicts import STATUSES
+
     if found and not set(found) & set(STATUSES):
         warnings.append(
             f"Column {names.status!r} holds {names_of(found)}, none of which is a "
@@ -360,13 +353,16 @@ def _usable_rows(
     return table.select(picked).filter(usable)
 
 
-def _hashed(used: pl.DataFrame) -> pl.DataFrame:
-    """Ids as 64-bit hashes: four times faster to group than text.
+def _hashed(name: str, dtype: pl.DataType, *, strip: bool) -> pl.Expr:
+    """Ids as 64-bit hashes, ten times faster to compare than text; blanks as null.
 
     Two of a million ids collide with a probability of 3e-8.
     """
-    ids = [c for c in ("cluster", "pair") if c in used.columns]
-    return used.with_columns(pl.col(ids).hash(seed=0)) if ids else used
+    column = pl.col(name)
+    given = column.is_not_null()
+    if dtype == pl.String:
+        given = given & ((column.str.strip_chars() if strip else column) != "")
+    return pl.when(given).then(column.hash(seed=0))
 
 
 def _drop_missing(
@@ -377,8 +373,6 @@ def _drop_missing(
     excluded: Excluded,
 ) -> pl.DataFrame:
     gone = pl.col(column).is_null()
-    if used.schema[column] == pl.String:
-        gone = gone | (pl.col(column).str.strip_chars() == "")
     lost = used.filter(gone).group_by("arm").agg(pl.len()).sort("arm")
     for arm, n in lost.iter_rows():
         excluded[reason][arms[arm]] = excluded[reason].get(arms[arm], 0) + n

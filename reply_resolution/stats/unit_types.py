@@ -72,37 +72,55 @@ def unit_types(
     cluster: str,
     stratum: str | None,
 ) -> UnitCounts:
-    """Users by their replies in each arm and level."""
+    """Users by their replies in each arm and level.
+
+    Sorted by user and added up in numpy: a group-by of 800,000 users takes 15 times as
+    long.
+    """
+    users = used.get_column("cluster").to_numpy()
+    order = np.argsort(users)
+    users = users[order]
+    starts = np.flatnonzero(np.append(True, users[1:] != users[:-1]))[: len(users)]
+    place = used.get_column("stratum").to_numpy()[order]
+    strata = place[starts].astype(np.int64)
     if stratum:
-        per = used.group_by("cluster").agg(pl.col("stratum").n_unique().alias("n"))
-        torn = per.filter(pl.col("n") > 1).height
-        if torn:
-            raise StatisticsError(
-                f"{plural(torn, 'unit')} of {cluster!r} are in several values of "
-                f"{stratum!r}. A stratum must be a property of the unit that was "
-                "randomised; stratify by one, or leave the stratum out."
-            )
-    cells = len(arms) * width
-    flat = [f"c{k}" for k in range(cells)]
-    code = pl.col("arm") * width + pl.col("level")
-    types = (
-        used.lazy()
-        .with_columns(code.alias("code"))
-        .group_by("cluster")
-        .agg(
-            pl.col("stratum").first(),
-            *((pl.col("code") == k).sum().alias(c) for k, c in enumerate(flat)),
-        )
-        .group_by("stratum", *flat)
-        .agg(pl.len().alias("n"))
-        .sort("stratum", *flat)
-        .collect()
-    )
+        here = np.repeat(strata, np.diff(np.append(starts, len(users))))
+        refuse_torn(len(np.unique(users[place != here])), cluster, stratum)
+    code = used.select(pl.col("arm") * width + pl.col("level")).to_series()
+    cells = code.to_numpy()[order]
+    held = [
+        np.add.reduceat(cells == k, starts, dtype=np.int64)
+        for k in range(len(arms) * width)
+    ]
+    types, number = _alike(np.stack([strata, *held], axis=1))
     return UnitCounts(
-        vectors=types.select(flat)
-        .to_numpy()
-        .astype(np.int64)
-        .reshape(-1, len(arms), width),
-        number=types.get_column("n").to_numpy().astype(np.int64),
-        stratum=types.get_column("stratum").to_numpy().astype(np.int64),
+        vectors=types[:, 1:].reshape(len(types), len(arms), width),
+        number=number,
+        stratum=types[:, 0],
     )
+
+
+def _alike(rows: Ints) -> tuple[Ints, Ints]:
+    """Distinct rows in order, and how often each occurs; packed into one number."""
+    sizes = rows.max(0, initial=0) + 1
+    if np.prod(sizes.astype(float)) < 2**62:
+        keys = np.ravel_multi_index(tuple(rows.T), tuple(sizes))
+        keys, number = np.unique(keys, return_counts=True)
+        types = np.stack(np.unravel_index(keys, tuple(sizes)), axis=1)
+    else:
+        types, number = np.unique(rows, axis=0, return_counts=True)
+    return types.astype(np.int64), number.astype(np.int64)
+
+
+def refuse_torn(torn: int, cluster: str, stratum: str) -> None:
+    """Refuse units that are in several strata.
+
+    Raises:
+        StatisticsError: There are some.
+    """
+    if torn:
+        raise StatisticsError(
+            f"{plural(torn, 'unit')} of {cluster!r} are in several values of "
+            f"{stratum!r}. A stratum must be a property of the unit that was "
+            "randomised; stratify by one, or leave the stratum out."
+        )
