@@ -39,8 +39,8 @@ def first_verdicts(
     """One verdict per request and arm; also the rows kept, None if all were."""
     many = "vote" in table.columns and table.get_column("vote").n_unique() > 1
     whole = table
-    table = table.with_row_index("row")
     if "id" in table.columns and _has_repeats(table.get_column("id")):
+        table = table.with_row_index("row")
         if many:
             table = table.sort("vote", nulls_last=True, maintain_order=True)
         known = pl.col("id").is_not_null() & pl.col("arm").is_not_null()
@@ -55,6 +55,7 @@ def first_verdicts(
                     f"answered by each arm, pair them: --pair {names.request_id}."
                 )
     elif many and "id" not in table.columns:
+        table = table.with_row_index("row")
         first_vote = table.get_column("vote").min()
         first = pl.col("vote").is_null() | (pl.col("vote") == pl.lit(first_vote))
     else:
