@@ -327,7 +327,7 @@ def _usable_rows(
     from reply_resolution.tables.scores import parse_scores
 
     scores, _ = parse_scores(table.get_column("score"), scale=scale)
-    usable = scores.is_not_null() & table.get_column("arm").is_in(list(arms))
+    usable = scores.is_not_null()
     if "status" in table.columns:
         lost = grouped.filter(pl.col("outcome") == pl.col("status"))
         bad = lost.get_column("status").unique().to_list()
@@ -335,7 +335,7 @@ def _usable_rows(
     index = {name: i for i, name in enumerate(arms)}
     picked = [
         pl.col("arm").replace_strict(index, default=None, return_dtype=pl.Int32),
-        (scores.cast(pl.Int32) - scale[0]).alias("level"),
+        (scores.filter(usable).cast(pl.Int32) - scale[0]).alias("level"),
     ]
     if strata == ("",):
         picked.append(pl.lit(0, dtype=pl.Int32).alias("stratum"))
@@ -350,7 +350,7 @@ def _usable_rows(
         picked.append(pl.col("cluster"))
     if "id" in table.columns:
         picked.append(pl.col("id").alias("pair"))
-    return table.select(picked).filter(usable)
+    return table.filter(usable).select(picked).filter(pl.col("arm").is_not_null())
 
 
 def _hashed(name: str, dtype: pl.DataType, *, strip: bool) -> pl.Expr:

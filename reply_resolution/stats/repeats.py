@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from reply_resolution.stats.counts import plural
@@ -29,7 +28,8 @@ def _has_repeats(hashes: pl.Series) -> bool:
     """Whether a hash occurs twice, nulls aside; a sort, quicker than counting."""
     if hashes.head(10_000).drop_nulls().is_duplicated().any():
         return True
-    ordered = np.sort(hashes.drop_nulls().to_numpy())
+    ordered = hashes.drop_nulls().to_numpy(writable=True)
+    ordered.sort()
     return bool((ordered[1:] == ordered[:-1]).any())
 
 
