@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.inversion import fast_length
-from reply_resolution.stats.saddlepoint import Floats, Ints
+from reply_resolution.stats.saddlepoint import Floats, Ints, fast_length
 
 Method = Literal["expanded", "percentile", "bca"]
 
 #: Fewer units than this in an arm, and no interval is called reliable.
 MIN_UNITS = 20
+_STRATIFIED = "bootstrap within strata, expanded percentile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,53 +108,6 @@ def difference_interval(
     return _interval(arms, confidence, method)
 
 
-def count_bootstrap(
-    control: Ints,
-    treatment: Ints,
-    statistic: Callable[[Ints, Ints], Floats],
-    *,
-    seed: int,
-    resamples: int = 9_999,
-    confidence: float = 0.95,
-    expand: tuple[float, float] | None = None,
-) -> tuple[float, float]:
-    """Bootstrap interval of any statistic of two count vectors, by multinomial draws.
-
-    Args:
-        control: Units of each type in control; shape (T,).
-        treatment: Units of each type in treatment; shape (T,).
-        statistic: Vectorised over the first axis: (B, T), (B, T) -> (B,).
-        seed: Of the draws.
-        resamples: How many. Cost and memory do not depend on the number of replies.
-        confidence: Nominal coverage, fraction.
-        expand: Factor and degrees of freedom of the expanded percentiles; None for
-            plain ones.
-
-    Returns:
-        Both ends. Undefined resamples (not finite) are left out.
-    """
-    from scipy.special import ndtr, stdtrit
-
-    rng = np.random.default_rng(seed)
-    rows = max(1, 2_000_000 // max(1, len(control)))
-    drawn: list[Floats] = []
-    done = 0
-    while done < resamples:
-        size = min(rows, resamples - done)
-        x = rng.multinomial(int(control.sum()), control / control.sum(), size)
-        y = rng.multinomial(int(treatment.sum()), treatment / treatment.sum(), size)
-        drawn.append(statistic(x, y))
-        done += size
-    values = np.concatenate(drawn)
-    values = values[np.isfinite(values)]
-    alpha = (1 - confidence) / 2
-    if expand is not None:
-        factor, df = expand
-        alpha = float(ndtr(factor * stdtrit(df, alpha)))
-    low, high = np.quantile(values, [alpha, 1 - alpha])
-    return float(low), float(high)
-
-
 def _checked(counts: Ints, values: Ints | None) -> tuple[Ints, Ints]:
     counts = np.asarray(counts)
     if values is None:
@@ -168,7 +121,7 @@ def _checked(counts: Ints, values: Ints | None) -> tuple[Ints, Ints]:
 
 
 def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval:
-    from scipy.special import ndtr, ndtri, stdtrit
+    from scipy.special import ndtr, ndtri
 
     if not 0 < confidence < 1:
         raise StatisticsError(
@@ -193,33 +146,41 @@ def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval
     if variance == 0:
         return Interval(estimate, estimate, name, False, "degenerate: no spread")
     distribution = _Distribution(arms)
-    alpha = (1 - confidence) / 2
-    low_at = high_at = alpha
+    low_at = high_at = (1 - confidence) / 2
     if method == "expanded":
-        welch = [arm.second * arm.n / (arm.n - 1) for arm in arms]
-        df = sum(welch) ** 2 / sum(
-            w * w / (arm.n - 1) for w, arm in zip(welch, arms, strict=True)
-        )
-        factor = sqrt(sum(welch) / variance)
-        low_at = high_at = float(ndtr(factor * stdtrit(df, alpha)))
+        low_at = high_at = _expanded([(a.second, a.n) for a in arms], confidence)
     elif method == "bca":
-        below, at = distribution.around_estimate()
-        z0 = float(ndtri(below + at / 2))
+        below = distribution.at_most(distribution.observed - 1)
+        upto = distribution.at_most(distribution.observed)
+        z0 = float(ndtri((below + upto) / 2))
         skew = sum(arm.sign * arm.third for arm in arms)
         acceleration = skew / (6 * variance**1.5)
-        z = float(ndtri(alpha))
+        z = float(ndtri((1 - confidence) / 2))
         low_at = float(ndtr(z0 + (z0 + z) / (1 - acceleration * (z0 + z))))
         high_at = float(ndtr(-(z0 + (z0 - z) / (1 - acceleration * (z0 - z)))))
-    reason = ""
-    if min(arm.n for arm in arms) < MIN_UNITS:
-        reason = f"fewer than {MIN_UNITS} units in an arm"
-    return Interval(
-        distribution.lower(low_at),
-        distribution.upper(high_at),
-        name,
-        not reason,
-        reason,
-    )
+    reason = _few(min(arm.n for arm in arms))
+    low, high = distribution.lower(low_at), distribution.upper(high_at)
+    return Interval(low, high, name, not reason, reason)
+
+
+def _few(units: int) -> str:
+    return f"fewer than {MIN_UNITS} units in an arm" if units < MIN_UNITS else ""
+
+
+def _expanded(parts: list[tuple[float, int]], confidence: float) -> float:
+    """Tail probability whose percentiles are as wide as Welch's t interval.
+
+    Args:
+        parts: Bootstrap variance (by n, not n - 1) of each arm's part, and its size.
+        confidence: Nominal coverage, fraction.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    unbiased = [(v * n / (n - 1), n) for v, n in parts if n > 1]
+    total = sum(v for v, _ in unbiased)
+    df = total**2 / sum(v * v / (n - 1) for v, n in unbiased)
+    factor = sqrt(total / sum(v for v, _ in parts))
+    return float(ndtr(factor * stdtrit(df, (1 - confidence) / 2)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +252,7 @@ def _sum_of_draws(
 
 
 class _Distribution:
-    """Bootstrap distribution of a mean or of a difference of means, in whole numbers.
+    """Bootstrap distribution of a (difference of) means, in whole numbers.
 
     A difference is (t * n_control - c * n_treatment) / (n_treatment * n_control), so
     its numerator is searched by bisection and never rounded.
@@ -299,20 +260,16 @@ class _Distribution:
 
     def __init__(self, arms: list[_Arm]) -> None:
         first = arms[0]
-        sums = first.start + first.step * np.arange(len(first.mass), dtype=np.int64)
-        if len(arms) == 1:
-            other = _Arm(1, -1, 0.0, 0.0, 0.0, 0, 0, 1, np.ones(1))
-        else:
-            other = arms[1]
-        self.n, self.m = first.n, other.n
-        self.sums, self.mass = sums, first.mass
-        self.other = other
+        nothing = _Arm(1, -1, 0.0, 0.0, 0.0, 0, 0, 1, np.ones(1))
+        self.other = other = arms[1] if len(arms) > 1 else nothing
+        self.n, self.m, self.mass = first.n, other.n, first.mass
+        self.sums = first.start + first.step * np.arange(len(self.mass), dtype=np.int64)
         self.below = np.concatenate([[0.0], np.cumsum(other.mass)])
         self.above = np.concatenate([np.cumsum(other.mass[::-1])[::-1], [0.0]])
         self.observed = first.total * self.m - other.total * self.n
         last = other.start + other.step * (len(other.mass) - 1)
-        self.least = int(sums[0]) * self.m - last * self.n
-        self.most = int(sums[-1]) * self.m - other.start * self.n
+        self.least = int(self.sums[0]) * self.m - last * self.n
+        self.most = int(self.sums[-1]) * self.m - other.start * self.n
 
     def at_most(self, numerator: int) -> float:
         """P(difference <= numerator)."""
@@ -329,12 +286,6 @@ class _Distribution:
         place = (bound - self.other.start) // self.other.step + 1
         place = np.clip(place, 0, len(self.other.mass))
         return float((self.mass * self.below[place]).sum())
-
-    def around_estimate(self) -> tuple[float, float]:
-        """P(below the estimate), P(at it)."""
-        at_most = self.at_most(self.observed)
-        below = self.at_most(self.observed - 1)
-        return below, at_most - below
 
     def lower(self, probability: float) -> float:
         """Smallest value whose P(at most) reaches the probability."""
@@ -357,3 +308,111 @@ class _Distribution:
             else:
                 high = middle
         return low / (self.n * self.m)
+
+
+@dataclass(frozen=True, slots=True)
+class StratifiedEffects:
+    """Effects averaged over strata, each weighted by n1 n0 / (n1 + n0).
+
+    Attributes:
+        mean: Difference in means, in points; above 0 favours treatment.
+        mean_interval: Its interval.
+        resolved: Difference in the share at or above the cut, fraction.
+        resolved_interval: Its interval.
+        wins: Win probability within a stratum, fraction; above 0.5 favours treatment.
+        wins_interval: Its interval.
+    """
+
+    mean: float
+    mean_interval: Interval
+    resolved: float
+    resolved_interval: Interval
+    wins: float
+    wins_interval: Interval
+
+
+def stratified_effects(
+    control: Ints,
+    treatment: Ints,
+    values: Ints,
+    cut: int,
+    *,
+    confidence: float = 0.95,
+    seed: int = 0,
+    resamples: int = 9_999,
+) -> StratifiedEffects:
+    """Effects within strata, with expanded-percentile bootstrap intervals.
+
+    The weights are those of the exact stratified test. Replies are resampled within
+    their stratum and arm, as counts, so cost does not depend on their number.
+
+    Args:
+        control: Control's replies by stratum and level, none empty; shape (H, K).
+        treatment: The same for the treatment.
+        values: Value of each level; shape (K,).
+        cut: Lowest value that counts as resolved.
+        confidence: Nominal coverage, fraction.
+        seed: Of the draws.
+        resamples: How many.
+    """
+    weight = control.sum(1) * treatment.sum(1) / (control.sum(1) + treatment.sum(1))
+    weight = weight / weight.sum()
+    high = (values >= cut).astype(float)
+    statistics = (_mean_gap(values.astype(float)), _mean_gap(high), _wins)
+    rng = np.random.default_rng(seed)
+    drawn, estimate = np.zeros((3, resamples)), [0.0, 0.0, 0.0]
+    parts: list[list[tuple[float, int]]] = [[], [], []]  # bootstrap variance, size
+    for w, c, t in zip(weight, control, treatment, strict=True):
+        n0, n1 = int(c.sum()), int(t.sum())
+        x = rng.multinomial(n0, c / n0, resamples)
+        y = rng.multinomial(n1, t / n1, resamples)
+        # the win probability's parts are means of placements
+        over = (values, values), (high, high), (_below(t), _below(c))
+        for row, (of, sides) in enumerate(zip(statistics, over, strict=True)):
+            drawn[row] += w * of(x, y)
+            estimate[row] += float(w * of(c[None], t[None])[0])
+            for arm, side in zip((c, t), sides, strict=True):
+                n = int(arm.sum())
+                off = side - float(arm @ side) / n
+                parts[row].append((float(w * w * (arm @ off**2)) / n**2, n))
+    reason = _few(min(int(control.sum()), int(treatment.sum())))
+    ends = [
+        _drawn_interval(estimate[i], drawn[i], parts[i], confidence, reason)
+        for i in range(3)
+    ]
+    return StratifiedEffects(
+        estimate[0], ends[0], estimate[1], ends[1], estimate[2], ends[2]
+    )
+
+
+def _below(counts: Ints) -> Floats:
+    """Share of each arm (last axis) below each level, plus half of those at it."""
+    out: Floats = (np.cumsum(counts, -1) - counts / 2) / counts.sum(-1, keepdims=True)
+    return out
+
+
+def _mean_gap(values: Floats) -> Callable[[Ints, Ints], Floats]:
+    def difference(c: Ints, t: Ints) -> Floats:
+        out: Floats = (t @ values) / t.sum(1) - (c @ values) / c.sum(1)
+        return out
+
+    return difference
+
+
+def _wins(c: Ints, t: Ints) -> Floats:
+    out: Floats = (t * _below(c)).sum(1) / t.sum(1)
+    return out
+
+
+def _drawn_interval(
+    estimate: float,
+    drawn: Floats,
+    arms: list[tuple[float, int]],
+    confidence: float,
+    reason: str,
+) -> Interval:
+    if sum(v for v, n in arms if n > 1) <= 1e-18:
+        return Interval(estimate, estimate, _STRATIFIED, False, "degenerate: no spread")
+    alpha = _expanded(arms, confidence)
+    low, high = np.quantile(drawn, [alpha, 1 - alpha])
+    return Interval(float(low), float(high), _STRATIFIED, not reason, reason)

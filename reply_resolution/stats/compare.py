@@ -176,12 +176,11 @@ def _check_arms(counts: ScoreCounts, control: str, column: str) -> None:
 def _check_left(counts: ScoreCounts) -> None:
     for name in counts.arms:
         if counts.of(name).sum() == 0:
-            lost = {
-                reason: by_arm[name]
+            why = ", ".join(
+                f"{by_arm[name]:,} {reason}"
                 for reason, by_arm in counts.excluded.items()
                 if name in by_arm
-            }
-            why = ", ".join(f"{n:,} {reason}" for reason, n in lost.items())
+            )
             raise StatisticsError(
                 f"arm {name!r} has no usable score"
                 + (f" (its rows: {why})" if why else "")
@@ -269,7 +268,7 @@ def _adjust(
     adjustment: str,
 ) -> list[TreatmentEffect]:
     """Family-wise p-values over the treatments."""
-    from reply_resolution.stats.families import max_t_arms
+    from reply_resolution.stats.maxt import max_t_arms
     from reply_resolution.stats.multiplicity import adjust
 
     if adjustment not in ("max-t", "holm"):

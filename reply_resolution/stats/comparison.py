@@ -1,7 +1,7 @@
 """What a comparison of arms found: frozen results and their machine-readable form."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from reply_resolution.stats.counts import ScoreCounts
@@ -110,20 +110,10 @@ class TreatmentEffect:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values under the attributes' names, as `compare --json` prints them."""
-        out: dict[str, Any] = {
-            name: getattr(self, name) for name in self.__dataclass_fields__
-        }
-        for name in (
-            "ci",
-            "win_probability_ci",
-            "resolved_difference_ci",
-            "odds_ratio_ci",
-        ):
-            out[name] = list(out[name])
-        out["cuts"] = [
-            {name: getattr(cut, name) for name in cut.__dataclass_fields__}
-            for cut in self.cuts
-        ]
+        out = asdict(self)
+        for name in out:
+            if name == "ci" or name.endswith("_ci") or name == "cuts":
+                out[name] = list(out[name])
         return out
 
 
@@ -177,14 +167,9 @@ class Comparison:
             "scale": list(self.counts.scale),
             "strata": [s for s in self.counts.strata if self.counts.strata != ("",)],
             "arms": {
-                arm.name: {
-                    "n": arm.n,
-                    "units": arm.units,
-                    "counts": list(arm.counts),
-                    "mean": arm.mean,
-                    "resolved": arm.resolved,
-                }
-                for arm in self.arms
+                name: {**arm, "counts": list(arm["counts"])}
+                for arm in map(asdict, self.arms)
+                for name in [arm.pop("name")]
             },
             "comparisons": [effect.to_dict() for effect in self.comparisons],
             "excluded": dict(self.excluded),

@@ -24,15 +24,6 @@ from reply_resolution.stats.repeats import (
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
 
-STATUSES = (
-    "scored",
-    "refused",
-    "truncated",
-    "filtered",
-    "invalid",
-    "failed",
-    "not_judged",
-)
 _AVERAGES_MIN, _AVERAGES_SHARE = 20, 0.2  # from here on fractions are no accident
 
 
@@ -82,7 +73,6 @@ def count(
             used = _drop_missing(used, "cluster", "missing_cluster", arms, excluded)
         if names.pair:
             used = _drop_missing(used, "pair", "unpaired", arms, excluded)
-        used = _hashed(used)
         flat = used["stratum"].cast(pl.Int64) * len(arms) + used["arm"].cast(pl.Int64)
         flat = flat * width + used["level"].cast(pl.Int64)
         counts = np.bincount(
@@ -139,10 +129,11 @@ def _narrow(lazy: pl.LazyFrame, columns: list[str], names: Names) -> pl.DataFram
     """Only the columns that matter, under internal names."""
     key = names.pair or names.request_id
     wanted = {"arm": pl.col(names.arm).cast(pl.String), "score": pl.col(names.score)}
+    schema = lazy.collect_schema()
     if key in columns:
-        wanted["id"] = pl.col(key)
+        wanted["id"] = _hashed(key, schema[key], strip=bool(names.pair))
     if names.cluster:
-        wanted["cluster"] = pl.col(names.cluster)
+        wanted["cluster"] = _hashed(names.cluster, schema[names.cluster], strip=True)
     if names.stratum:
         wanted["stratum"] = pl.col(names.stratum).cast(pl.String)
     if names.vote in columns:
@@ -235,6 +226,8 @@ def _respect_status(
 ) -> pl.DataFrame:
     status = grouped.get_column("status").cast(pl.String)
     found = status.drop_nulls().unique().sort().to_list()
+    from reply_resolution.tables.verdicts import STATUSES
+
     if found and not set(found) & set(STATUSES):
         warnings.append(
             f"Column {names.status!r} holds {names_of(found)}, none of which is a "
@@ -334,7 +327,7 @@ def _usable_rows(
     from reply_resolution.tables.scores import parse_scores
 
     scores, _ = parse_scores(table.get_column("score"), scale=scale)
-    usable = scores.is_not_null() & table.get_column("arm").is_in(list(arms))
+    usable = scores.is_not_null()
     if "status" in table.columns:
         lost = grouped.filter(pl.col("outcome") == pl.col("status"))
         bad = lost.get_column("status").unique().to_list()
@@ -342,7 +335,7 @@ def _usable_rows(
     index = {name: i for i, name in enumerate(arms)}
     picked = [
         pl.col("arm").replace_strict(index, default=None, return_dtype=pl.Int32),
-        (scores.cast(pl.Int32) - scale[0]).alias("level"),
+        (scores.filter(usable).cast(pl.Int32) - scale[0]).alias("level"),
     ]
     if strata == ("",):
         picked.append(pl.lit(0, dtype=pl.Int32).alias("stratum"))
@@ -357,16 +350,19 @@ def _usable_rows(
         picked.append(pl.col("cluster"))
     if "id" in table.columns:
         picked.append(pl.col("id").alias("pair"))
-    return table.select(picked).filter(usable)
+    return table.filter(usable).select(picked).filter(pl.col("arm").is_not_null())
 
 
-def _hashed(used: pl.DataFrame) -> pl.DataFrame:
-    """Ids as 64-bit hashes: four times faster to group than text.
+def _hashed(name: str, dtype: pl.DataType, *, strip: bool) -> pl.Expr:
+    """Ids as 64-bit hashes, ten times faster to compare than text; blanks as null.
 
     Two of a million ids collide with a probability of 3e-8.
     """
-    ids = [c for c in ("cluster", "pair") if c in used.columns]
-    return used.with_columns(pl.col(ids).hash(seed=0)) if ids else used
+    column = pl.col(name)
+    given = column.is_not_null()
+    if dtype == pl.String:
+        given = given & ((column.str.strip_chars() if strip else column) != "")
+    return pl.when(given).then(column.hash(seed=0))
 
 
 def _drop_missing(
@@ -377,8 +373,6 @@ def _drop_missing(
     excluded: Excluded,
 ) -> pl.DataFrame:
     gone = pl.col(column).is_null()
-    if used.schema[column] == pl.String:
-        gone = gone | (pl.col(column).str.strip_chars() == "")
     lost = used.filter(gone).group_by("arm").agg(pl.len()).sort("arm")
     for arm, n in lost.iter_rows():
         excluded[reason][arms[arm]] = excluded[reason].get(arms[arm], 0) + n

@@ -3,8 +3,17 @@
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.bootstrap import Interval, difference_interval
-from reply_resolution.stats.clusters import Units, unit_effect
+from reply_resolution.stats.bootstrap import (
+    Interval,
+    difference_interval,
+    stratified_effects,
+)
+from reply_resolution.stats.clusters import (
+    Units,
+    unit_cut_tests,
+    unit_effect,
+    unit_permutation_test,
+)
 from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.counts import ScoreCounts, plural
 from reply_resolution.stats.effects import (
@@ -19,11 +28,6 @@ from reply_resolution.stats.permutation import permutation_test
 from reply_resolution.stats.pvalues import PermutationTest
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.score_interval import score_interval
-from reply_resolution.stats.stratified import stratified_effects
-from reply_resolution.stats.unit_permutation import (
-    unit_cut_tests,
-    unit_permutation_test,
-)
 
 
 def independent(

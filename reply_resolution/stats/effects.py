@@ -9,7 +9,9 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, mean_interval
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
-_FEW_IF_APART, _APART = 30, 0.3
+#: Measured (20,000 runs a cell): without these marks 21 of 504 cells cover under 93%.
+_FEW_IF_APART, _APART = 50, 0.3
+_OFF_MODE = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +91,8 @@ def win_probability(
     """
     from scipy.special import stdtr, stdtrit
 
-    c, t = np.asarray(control, dtype=float), np.asarray(treatment, dtype=float)
+    c, t = _both(control, treatment)
     n0, n1 = float(c.sum()), float(t.sum())
-    if n0 <= 0 or n1 <= 0:
-        raise StatisticsError(
-            f"counts {c.tolist()} against {t.tolist()}: an arm has no scored reply."
-        )
     over_control, over_treatment = placements(c), placements(t)
     estimate = float(t @ over_control) / n1
     name = "Brunner-Munzel"
@@ -102,8 +100,9 @@ def win_probability(
     if min(n0, n1) < MIN_UNITS:
         reason = f"fewer than {MIN_UNITS} replies in an arm"
     elif min(n0, n1) < _FEW_IF_APART and abs(estimate - 0.5) > _APART:
-        # measured: 0.93 at 20 an arm and a win probability of 0.84, falling further out
         reason = f"fewer than {_FEW_IF_APART} replies and arms that hardly overlap"
+    elif min(n0 - c.max(), n1 - t.max()) < _OFF_MODE:
+        reason = f"fewer than {_OFF_MODE} replies off an arm's commonest score"
     if n0 < 2 or n1 < 2:
         missing = Interval(None, None, name, False, "an arm has a single unit")
         return WinProbability(estimate, missing, None, None, None)
@@ -122,6 +121,15 @@ def win_probability(
     )
     pvalue = min(1.0, 2 * float(stdtr(df, -abs(statistic))))
     return WinProbability(estimate, interval, statistic, df, pvalue)
+
+
+def _both(control: Ints, treatment: Ints) -> tuple[Floats, Floats]:
+    c, t = np.asarray(control, dtype=float), np.asarray(treatment, dtype=float)
+    if c.sum() <= 0 or t.sum() <= 0:
+        raise StatisticsError(
+            f"counts {c.tolist()} against {t.tolist()}: an arm has no scored reply."
+        )
+    return c, t
 
 
 def placements(counts: Floats) -> Floats:
@@ -163,14 +171,7 @@ def paired_rate_difference(
     *,
     confidence: float,
 ) -> Interval:
-    """Interval of a difference of shares in the same requests.
-
-    Args:
-        both: Requests resolved by both arms.
-        only_treatment: Resolved by the treatment alone.
-        only_control: Resolved by control alone.
-        neither: Resolved by neither.
-        confidence: Nominal coverage, fraction.
+    """Interval of a difference of shares in requests resolved by both arms, one, none.
 
     Source: Bonett and Price 2012, Journal of Educational and Behavioral Statistics 37,
     479-488: Wald with one pseudo-pair in each discordant cell; unlike Wald's own it has
@@ -216,11 +217,7 @@ def odds_ratio(
     """
     from scipy.special import ndtri
 
-    c, t = np.asarray(control, dtype=float), np.asarray(treatment, dtype=float)
-    if c.sum() <= 0 or t.sum() <= 0:
-        raise StatisticsError(
-            f"counts {c.tolist()} against {t.tolist()}: an arm has no scored reply."
-        )
+    c, t = _both(control, treatment)
     held = (c + t) > 0
     c, t = c[held], t[held]
     if len(c) < 2:
@@ -329,22 +326,16 @@ def _newcombe(
     z = -float(ndtri((1 - confidence) / 2))
     star = (n0 + n1) / 2 - 1
 
-    def excess(theta: float) -> float:
+    def inside(theta: float) -> bool:
         spread = 1 + star * ((1 - theta) / (2 - theta) + theta / (1 + theta))
         variance = theta * (1 - theta) * spread / (n0 * n1)
-        return abs(theta - estimate) - z * sqrt(max(0.0, variance))
+        return abs(theta - estimate) <= z * sqrt(max(0.0, variance))
 
     ends = []
     for outer in (0.0, 1.0):
-        inside, outside = estimate, outer
-        if excess(outer) <= 0:
-            ends.append(outer)
-            continue
-        for _ in range(100):
-            middle = (inside + outside) / 2
-            if excess(middle) > 0:
-                outside = middle
-            else:
-                inside = middle
-        ends.append((inside + outside) / 2)
+        near, far = (outer, outer) if inside(outer) else (estimate, outer)
+        for _ in range(60):
+            middle = (near + far) / 2
+            near, far = (middle, far) if inside(middle) else (near, middle)
+        ends.append((near + far) / 2)
     return ends[0], ends[1]

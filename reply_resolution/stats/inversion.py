@@ -6,25 +6,31 @@ quadratic in the replies, into one that costs about the square root of their num
 * an exponential tilt puts the mode at the threshold, so that a tail of 1e-200 keeps all
   its digits;
 * the window spans nine standard deviations either way, not the whole range;
-* the characteristic function is evaluated only where it exceeds exp(-44). That region
-  is found by arithmetic: the two heaviest levels must both have an angle close to a
-  whole turn. What is left out is far below rounding.
+* the function is evaluated only where it exceeds exp(-44), which is where the two
+  heaviest levels both have an angle close to a whole turn.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, floor, log, pi, sqrt
+from math import ceil, copysign, floor, inf, isfinite, log, nan, pi, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reply_resolution.stats.saddlepoint import Floats, Ints, log_binomial_at_mean
+from reply_resolution.stats.saddlepoint import (
+    Floats,
+    Ints,
+    fast_length,
+    log_binomial_at_mean,
+)
 
 _NEGLIGIBLE = 44.0  # exp(-44) is 8e-20: below rounding beside a sum of order one
 _WIDTH = 9.2  # half-width of the window in sd; exp(-9.2**2 / 2) = 4e-19
 _CHUNK = 150_000  # grid points evaluated at once; bounds memory at some 10 MB
 
-#: A pool without its constant parts: counts, offsets from its lowest level, drawn.
+#: Replies at each held score, offsets from the lowest one, how many are dealt.
 Active = tuple[Ints, Ints, int]
+Complexes = NDArray[np.complex128]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,47 +50,12 @@ class _Tilted:
 def dealt_by_inversion(
     active: list[Active], target: float, low: int, high: int
 ) -> tuple[Ints, Floats]:
-    """Probabilities of the sum dealt to the treatment, around a target.
-
-    Args:
-        active: The pools, dealt independently; one per stratum.
-        target: Where relative accuracy is wanted: there and further from the mean.
-        low: Smallest possible sum.
-        high: Largest possible sum.
-
-    Returns:
-        Sums (a window of the range) and their probabilities. Between the target and
-        the mean the probabilities may be rounding noise.
-    """
+    """Probabilities of the sum dealt, accurate at the target and further out."""
     center = min(max(target, low + 0.5), high - 0.5)
-    mean = [n * float(m @ d) / float(m.sum()) for m, d, n in active]
-    tilt = _solve_tilt(active, center, mean)
-    pools = [_tilted(m, d, n, tilt) for m, d, n in active]
-    sd = sqrt(sum(t.variance for t in pools))
-    length = fast_length(min(high - low + 1, ceil(2 * _WIDTH * sd) + 40))
-    base = low if length > high - low else floor(center) - length // 2
-    frequencies = np.arange(length // 2 + 1, dtype=np.int64)
-    phi = np.ones(len(frequencies), dtype=np.complex128)
-    for pool in pools:
-        frequencies, phi = _multiply(pool, frequencies, phi, length)
-    full = np.zeros(length // 2 + 1, dtype=np.complex128)
-    full[frequencies] = phi * _turns(-frequencies * (base % length), length)
-    values = base + np.arange(length, dtype=np.int64)
-    mass = np.maximum(np.fft.irfft(np.conj(full), n=length), 0.0)
-    log_weight = sum(t.log_weight for t in pools) - tilt * (values - sum(mean))
-    inside = (values >= low) & (values <= high)
-    # Towards the mean the weight explodes over pure rounding noise; nobody reads it.
-    with np.errstate(over="ignore", invalid="ignore"):
-        probabilities = mass * np.exp(np.minimum(log_weight, 600.0))
-    return values[inside], probabilities[inside]
-
-
-def _solve_tilt(active: list[Active], center: float, mean: list[float]) -> float:
-    """The tilt under which the expected sum is `center`; monotone, so bracketed."""
-    offset = center - sum(mean)
+    mean = sum(n * float(m @ d) / float(m.sum()) for m, d, n in active)
 
     def gap(tilt: float) -> tuple[float, float]:
-        excess, slope = -offset, 0.0
+        excess, slope = mean - center, 0.0
         for m, d, n in active:
             dc = _centred(m, d)
             p, q, _ = _deal(m, dc, n, tilt)
@@ -92,25 +63,100 @@ def _solve_tilt(active: list[Active], center: float, mean: list[float]) -> float
             slope += _conditional_variance(m * p * q, dc)[0]
         return excess, slope
 
-    tilt, low, high = 0.0, -np.inf, np.inf
+    tilt = _root(gap, 0.0, -inf, inf, _close_to_center)
+    pools = [_tilted(m, d, n, tilt) for m, d, n in active]
+    base, length = _window(sqrt(sum(t.variance for t in pools)), center, low, high)
+    frequencies = np.arange(length // 2 + 1, dtype=np.int64)
+    phi = np.ones(len(frequencies), dtype=np.complex128)
+    for pool in pools:
+        frequencies, phi = _multiply(pool, frequencies, phi, length)
+    full = np.zeros(length // 2 + 1, dtype=np.complex128)
+    full[frequencies] = phi
+    shift = sum(t.log_weight for t in pools) + tilt * mean
+    return _invert(full, base, length, (low, high), shift, tilt)
+
+
+def flipped_by_inversion(d: Ints, counts: Ints, center: float) -> tuple[Ints, Floats]:
+    """Probabilities of sum(d X), X ~ Binomial(counts, 1/2), around `center`."""
+    from scipy.special import expit
+
+    total = int(d @ counts)
+    center = min(max(center, 0.5), total - 0.5)
+
+    def gap(tilt: float) -> tuple[float, float]:
+        p, q = expit(tilt * d), expit(-tilt * d)
+        excess = float((counts * p) @ d) - center
+        return excess, float((counts * p * q) @ (d * d))
+
+    tilt = _root(gap, 0.0, -inf, inf, _close_to_center)
+    p, q = expit(tilt * d), expit(-tilt * d)
+    sd = sqrt(float((counts * p * q) @ (d * d)))
+    base, length = _window(sd, center, 0, total)
+    j = np.arange(length // 2 + 1, dtype=np.int64)
+    exponent, angle = np.zeros(len(j)), np.zeros(len(j))
+    for dk, nk, pk, qk in zip(d.tolist(), counts.tolist(), p, q, strict=True):
+        turn = (j * dk) % length / length
+        exponent += nk * _log_size(pk, qk, turn, crude=nk > 200)
+        angle += nk * _angle(pk, turn)
+    phi = np.exp(exponent) * (np.cos(angle) + 1j * np.sin(angle))
+    shift = float(counts @ np.log1p(np.expm1(tilt * d) / 2))
+    return _invert(phi, base, length, (0, total), shift, tilt)
+
+
+def _window(sd: float, center: float, low: int, high: int) -> tuple[int, int]:
+    """First sum and number of sums that are looked at: all, or those near center."""
+    length = fast_length(min(high - low + 1, ceil(2 * _WIDTH * sd) + 40))
+    return (low if length > high - low else floor(center) - length // 2), length
+
+
+def _invert(
+    phi: Complexes,
+    base: int,
+    length: int,
+    limits: tuple[int, int],
+    shift: float,
+    tilt: float,
+) -> tuple[Ints, Floats]:
+    """Sums within the limits and their probabilities, the tilt taken out again."""
+    angle = (-np.arange(len(phi)) * (base % length) % length) * (2 * pi / length)
+    phi = phi * (np.cos(angle) + 1j * np.sin(angle))
+    values = base + np.arange(length, dtype=np.int64)
+    mass = np.maximum(np.fft.irfft(np.conj(phi), n=length), 0.0)
+    inside = (values >= limits[0]) & (values <= limits[1])
+    # Towards the mean the weight explodes over pure rounding noise; nobody reads it.
+    with np.errstate(over="ignore", invalid="ignore"):
+        weight = np.exp(np.minimum(shift - tilt * values, 600.0))
+        return values[inside], (mass * weight)[inside]
+
+
+def _root(
+    gap: Callable[[float], tuple[float, float]],
+    x: float,
+    low: float,
+    high: float,
+    close: Callable[[float], float],
+) -> float:
+    """Where a growing function is 0: Newton's steps, kept inside a bracket.
+
+    `gap` gives excess and slope; `close` how small an excess will do, by the slope.
+    """
     for _ in range(200):
-        excess, slope = gap(tilt)
-        if excess > 0:
-            high = tilt
-        else:
-            low = tilt
-        if abs(excess) < 1e-9 * max(1.0, sqrt(slope)):
+        excess, slope = gap(x)
+        low, high = (low, x) if excess > 0 else (x, high)
+        if abs(excess) <= close(slope):
             break
-        step = tilt - excess / slope if slope > 0 else np.nan
+        step = x - excess / slope if slope > 0 else nan
         if not low < step < high:
-            if np.isinf(low) or np.isinf(high):
-                step = 2 * tilt + (-1.0 if excess > 0 else 1.0)
-            else:
-                step = (low + high) / 2
-        if step == tilt:
+            bounded = isfinite(high - low)
+            step = (low + high) / 2 if bounded else 2 * x - copysign(1.0, excess)
+        if step == x or high - low < 1e-15 * max(1.0, abs(x)):
             break
-        tilt = float(step)
-    return tilt
+        x = step
+    return x
+
+
+def _close_to_center(variance: float) -> float:
+    return 1e-9 * max(1.0, sqrt(variance))
 
 
 def _centred(m: Ints, d: Ints) -> Floats:
@@ -122,29 +168,17 @@ def _deal(m: Ints, dc: Floats, drawn: int, tilt: float) -> tuple[Floats, Floats,
     """Probabilities p with sum(m p) = drawn and log-odds linear in the score."""
     from scipy.special import expit
 
-    size = int(m.sum())
-    start = log(drawn / (size - drawn))
+    start = log(drawn / (int(m.sum()) - drawn))
     reach = tilt * dc
+
+    def gap(a: float) -> tuple[float, float]:
+        p = expit(a + reach)
+        return float(m @ p) - drawn, float(m @ (p * expit(-a - reach)))
+
     low, high = start - float(reach.max()), start - float(reach.min())
-    a = min(max(start, low), high)
-    p = q = np.empty(0)
-    for _ in range(200):
-        p, q = expit(a + reach), expit(-a - reach)
-        excess = float(m @ p) - drawn
-        slope = float(m @ (p * q))
-        if excess > 0:
-            high = a
-        else:
-            low = a
-        if abs(excess) <= 1e-13 * drawn:
-            break
-        step = a - excess / slope if slope > 0 else np.nan
-        if not low < step < high:
-            step = (low + high) / 2
-        if step == a or high - low < 1e-15 * max(1.0, abs(a)):
-            break
-        a = float(step)
-    return p, q, a - start
+    first = min(max(start, low), high)
+    a = _root(gap, first, low, high, lambda _: 1e-13 * drawn)
+    return expit(a + reach), expit(-a - reach), a - start
 
 
 def _conditional_variance(weight: Floats, dc: Floats) -> tuple[float, float]:
@@ -172,8 +206,8 @@ def _tilted(m: Ints, d: Ints, drawn: int, tilt: float) -> _Tilted:
 
 
 def _multiply(
-    pool: _Tilted, frequencies: Ints, phi: NDArray[np.complex128], length: int
-) -> tuple[Ints, NDArray[np.complex128]]:
+    pool: _Tilted, frequencies: Ints, phi: Complexes, length: int
+) -> tuple[Ints, Complexes]:
     """Multiply in one pool's characteristic function; keep what is not negligible."""
     size = int(pool.m.sum())
     modulus = min(size + 1, ceil(10 * sqrt(pool.variance_dealt)) + 20)
@@ -240,73 +274,3 @@ def _angle(p: float, turn: Floats) -> Floats:
     x = 2 * pi * (turn - np.rint(turn))
     out: Floats = np.arctan2(p * np.sin(x), 1 - 2 * p * np.sin(x / 2) ** 2)
     return out
-
-
-def fast_length(n: int) -> int:
-    """Smallest length from n up whose only prime factors are 2, 3 and 5.
-
-    Fourier transforms of prime lengths take several times as long.
-    """
-    best = 1 << max(0, (n - 1).bit_length())
-    five = 1
-    while five < best:
-        three = five
-        while three < best:
-            length = three << max(0, (-(-n // three) - 1).bit_length())
-            best = min(best, length) if length >= n else best
-            three *= 3
-        five *= 5
-    return best
-
-
-def _turns(numerator: Ints, denominator: int) -> NDArray[np.complex128]:
-    angle = (numerator % denominator) * (2 * pi / denominator)
-    out: NDArray[np.complex128] = np.cos(angle) + 1j * np.sin(angle)
-    return out
-
-
-def flipped_by_inversion(d: Ints, counts: Ints, center: float) -> tuple[Ints, Floats]:
-    """Probabilities of sum(d X), X ~ Binomial(counts, 1/2), around `center`."""
-    from scipy.special import expit
-
-    total = int(d @ counts)
-    center = min(max(center, 0.5), total - 0.5)
-    tilt, low, high = 0.0, -np.inf, np.inf
-    p = np.full(len(d), 0.5)
-    q = p
-    for _ in range(200):
-        p, q = expit(tilt * d), expit(-tilt * d)
-        excess = float((counts * p) @ d) - center
-        slope = float((counts * p * q) @ (d * d))
-        low, high = (low, tilt) if excess > 0 else (tilt, high)
-        if abs(excess) < 1e-9 * max(1.0, sqrt(slope)):
-            break
-        step = tilt - excess / slope if slope > 0 else np.nan
-        if not low < step < high:
-            unbounded = np.isinf(low) or np.isinf(high)
-            step = (
-                2 * tilt + (-0.1 if excess > 0 else 0.1)
-                if unbounded
-                else (low + high) / 2
-            )
-        if step == tilt:
-            break
-        tilt = float(step)
-    sd = sqrt(float((counts * p * q) @ (d * d)))
-    length = fast_length(min(total + 1, ceil(2 * _WIDTH * sd) + 40))
-    base = 0 if length > total else floor(center) - length // 2
-    j = np.arange(length // 2 + 1, dtype=np.int64)
-    exponent, angle = np.zeros(len(j)), np.zeros(len(j))
-    for dk, nk, pk, qk in zip(d.tolist(), counts.tolist(), p, q, strict=True):
-        turn = (j * dk) % length / length
-        exponent += nk * _log_size(pk, qk, turn, crude=nk > 200)
-        angle += nk * _angle(pk, turn)
-    phi = np.exp(exponent) * (np.cos(angle) + 1j * np.sin(angle))
-    phi = phi * _turns(-j * (base % length), length)
-    values = base + np.arange(length, dtype=np.int64)
-    mass = np.maximum(np.fft.irfft(np.conj(phi), n=length), 0.0)
-    log_weight = float(counts @ np.log1p(np.expm1(tilt * d) / 2)) - tilt * values
-    inside = (values >= 0) & (values <= total)
-    with np.errstate(over="ignore"):
-        probabilities = mass * np.exp(np.minimum(log_weight, 600.0))
-    return values[inside], probabilities[inside]

@@ -24,12 +24,7 @@ _SMALL_ARM = 60  # at or below: a table of non-negative additions is faster stil
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool of scored replies of which some are dealt to the treatment.
-
-    Attributes:
-        counts: Replies at each score, both arms together; shape (K,), 0 or more.
-        drawn: How many of them the treatment holds; 0 to the sum of `counts`.
-    """
+    """Replies at each score, both arms together (K,), and how many are dealt."""
 
     counts: Ints
     drawn: int
@@ -37,12 +32,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """One-sided probabilities at a threshold.
-
-    Attributes:
-        beyond: Probability of the threshold or anything further out. Fraction, 0 to 1.
-        at: Probability of exactly the threshold; 0 if it is not on the lattice.
-    """
+    """Probability of the threshold or beyond, and of exactly the threshold."""
 
     beyond: float
     at: float
@@ -63,18 +53,14 @@ def dealt_tail(
 ) -> Tail:
     """Tail of the treatment's score sum when replies are dealt at random.
 
+    Good to about 1e-12 relative on the side away from the mean; on the mean's side it
+    is one minus the other tail.
+
     Args:
         pools: One pool per stratum; replies are dealt within each.
         scores: Integer value of each level; shape (K,).
         threshold: The sum in question, in the units of `scores`.
         upper: True for P(sum >= threshold), False for P(sum <= threshold).
-
-    Returns:
-        The tail, to about 1e-12 relative on the side away from the mean; on the mean's
-        side it is one minus the other tail.
-
-    Source:
-        Pagano and Tritchler 1983; tilt and window as in `inversion`.
     """
     if (threshold >= mean_of(pools, scores)) != upper:
         at = _dealt(pools, scores, threshold, not upper).at
@@ -168,9 +154,6 @@ def _extreme(m: Ints, d: Ints, drawn: int, upper: bool) -> int:
         total += take * int(d[k])
         drawn -= take
     return total
-
-
-# ------------------------------------------------------------ small arms: additions
 
 
 def _by_addition(active: list[Active]) -> tuple[Ints, Floats]:

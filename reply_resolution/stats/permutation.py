@@ -11,20 +11,20 @@ numbers, never in floating point.
 """
 
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.enumeration import every_dealing
 from reply_resolution.stats.lattice import Pool, dealt_tail, flipped_tail, mean_of
 from reply_resolution.stats.pvalues import (
     Alternative,
     Convention,
     PermutationTest,
     check_words,
-    drawn_test,
+    dealing_test,
+    every_dealing,
     exact_test,
-    weighed_test,
 )
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
@@ -85,12 +85,9 @@ def permutation_test(
     pools = [Pool(a + b, int(b.sum())) for a, b in zip(c, t, strict=True)]
     observed = int((t @ s).sum())
     middle = mean_of(pools, s)
-
-    def tail(threshold: int, *, upper: bool) -> tuple[float, float]:
-        found = dealt_tail(pools, s, threshold, upper=upper)
-        return found.beyond, found.at
-
-    return exact_test(observed, middle, tail, alternative, convention)
+    return exact_test(
+        observed, middle, partial(dealt_tail, pools, s), alternative, convention
+    )
 
 
 def paired_permutation_test(
@@ -134,12 +131,8 @@ def paired_permutation_test(
     counts = np.bincount(inverse, weights=numbers, minlength=len(sizes))
     held = (sizes > 0) & (counts > 0)
     sizes, whole = sizes[held], np.rint(counts[held]).astype(np.int64)
-
-    def tail(threshold: int, *, upper: bool) -> tuple[float, float]:
-        found = flipped_tail(sizes, whole, threshold, upper=upper)
-        return found.beyond, found.at
-
     observed = int(differences @ numbers)
+    tail = partial(flipped_tail, sizes, whole)
     return exact_test(observed, Fraction(0), tail, alternative, "absolute")
 
 
@@ -191,27 +184,25 @@ def _studentized_test(
     m = c + t
 
     def draw(rng: np.random.Generator, size: int) -> Floats:
-        out = np.empty(size)
         rows = max(1, _CELLS // m.size)
+        parts = []
         for start in range(0, size, rows):
             n = min(rows, size - start)
-            x = np.stack(
-                [
-                    deal(rng, pool, int(arm.sum()), n)
-                    for pool, arm in zip(m, t, strict=True)
-                ],
-                axis=1,
-            )
-            out[start : start + n] = studentized_difference(m - x, x, s)
-        return out
+            dealt = [deal(rng, p, int(a.sum()), n) for p, a in zip(m, t, strict=True)]
+            x = np.stack(dealt, axis=1)
+            parts.append(studentized_difference(m - x, x, s))
+        return np.concatenate(parts)
 
     observed = float(studentized_difference(c[None], t[None], s)[0])
     every = every_dealing(m[0], int(t.sum())) if len(m) == 1 else None
+    listed = None
     if every is not None:
         ways, weights = every
         statistics = studentized_difference((m[0] - ways)[:, None], ways[:, None], s)
-        return weighed_test(statistics, weights, observed, alternative, convention)
-    return drawn_test(draw, observed, alternative, convention, seed, resamples)
+        listed = statistics, weights
+    return dealing_test(
+        listed, draw, observed, alternative, convention, seed, resamples
+    )
 
 
 def deal(rng: np.random.Generator, pool: Ints, drawn: int, size: int) -> Ints:
@@ -221,15 +212,9 @@ def deal(rng: np.random.Generator, pool: Ints, drawn: int, size: int) -> Ints:
 
 
 def studentized_difference(c: Ints, t: Ints, s: Ints) -> Floats:
-    """Difference in means over its Welch standard error; strata weighted as exact.
+    """Difference in means over its Welch error: (B, H, K) counts of arms to (B,).
 
-    Args:
-        c: Control's counts; shape (B, H, K).
-        t: Treatment's counts; shape (B, H, K).
-        s: Value of each level; shape (K,).
-
-    Returns:
-        Shape (B,); 0 or infinite where there is no spread at all.
+    Strata are weighted as in the exact test.
     """
     n0, n1 = c.sum(-1), t.sum(-1)
     mean0, mean1 = (c @ s) / n0, (t @ s) / n1

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.saddlepoint import Floats
+from reply_resolution.stats.lattice import Tail
+from reply_resolution.stats.saddlepoint import Floats, Ints
 
 Alternative = Literal["two-sided", "greater", "less"]
 Convention = Literal["absolute", "doubled"]
 
 RESAMPLES = 9_999
-#: Where a decision hangs on the draws, ten times as many.
-RESAMPLES_CLOSE = 99_999
+_CLOSE = 99_999  # draws where a decision hangs on them
+_LIMIT = 100_000  # more distinct dealings than this, and they are drawn instead
 _TIE = 1e-10  # relative: studentized statistics are floating point
 
 
@@ -65,135 +66,118 @@ def check_words(alternative: str, convention: str) -> None:
 def exact_test(
     observed: int,
     middle: Fraction,
-    tail: Callable[..., tuple[float, float]],
+    tail: Callable[..., Tail],
     alternative: Alternative,
     convention: Convention,
 ) -> PermutationTest:
-    """The p-value and mid-p from exact tails of a sum of whole numbers.
-
-    Args:
-        observed: The sum.
-        middle: Its exact expectation under the null hypothesis.
-        tail: (threshold, upper=...) -> (P(beyond or at), P(at)).
-        alternative: Which side counts.
-        convention: Of two-sided p-values.
-    """
+    """P-value and mid-p of an observed sum from the exact tails around its middle."""
     if alternative != "two-sided":
-        beyond, at = tail(observed, upper=alternative == "greater")
-        pvalue, midp = beyond, beyond - at / 2
+        side = tail(observed, upper=alternative == "greater")
+        pvalue, midp = side.beyond, side.beyond - side.at / 2
     elif convention == "doubled":
-        up, at = tail(observed, upper=True)
-        down, _ = tail(observed, upper=False)
-        pvalue = min(1.0, 2 * min(up, down))
-        midp = min(1.0, 2 * (min(up, down) - at / 2))
+        up, down = tail(observed, upper=True), tail(observed, upper=False)
+        smaller = min(up.beyond, down.beyond)
+        pvalue, midp = min(1.0, 2 * smaller), min(1.0, 2 * (smaller - up.at / 2))
     elif observed == middle:
-        pvalue, midp = 1.0, 1.0 - tail(observed, upper=True)[1] / 2
+        pvalue, midp = 1.0, 1.0 - tail(observed, upper=True).at / 2
     else:
         away = abs(observed - middle)
         high, low = middle + away, middle - away
-        up, up_at = tail(ceil(high), upper=True)
-        down, down_at = tail(floor(low), upper=False)
+        up, down = tail(ceil(high), upper=True), tail(floor(low), upper=False)
         # the mirror image need not be a value the sum can take
-        at = (up_at if ceil(high) == high else 0.0) + (
-            down_at if floor(low) == low else 0.0
-        )
-        pvalue = min(1.0, up + down)
+        at = up.at * (ceil(high) == high) + down.at * (floor(low) == low)
+        pvalue = min(1.0, up.beyond + down.beyond)
         midp = pvalue - at / 2
+    return _result(pvalue, midp, "exact", alternative, convention)
+
+
+def _result(
+    pvalue: float,
+    midp: float | None,
+    method: str,
+    alternative: Alternative,
+    convention: Convention,
+    *,
+    studentized: bool = False,
+    resamples: int | None = None,
+) -> PermutationTest:
+    pvalue = min(1.0, pvalue)
     return PermutationTest(
         pvalue=pvalue,
-        midp=max(0.0, midp),
-        method="exact",
+        midp=None if midp is None else min(1.0, max(0.0, midp)),
+        method=method,
         alternative=alternative,
         convention=convention,
-        studentized=False,
-        resamples=None,
-        error=0.0,
+        studentized=studentized,
+        resamples=resamples,
+        error=sqrt(pvalue * (1 - pvalue) / resamples) if resamples else 0.0,
     )
 
 
-def drawn_test(
+def dealing_test(
+    listed: tuple[Floats, Floats] | None,
     draw: Callable[[np.random.Generator, int], Floats],
     observed: float,
     alternative: Alternative,
     convention: Convention,
     seed: int,
     resamples: int | None,
-    *,
-    studentized: bool = True,
 ) -> PermutationTest:
-    """A Monte Carlo p-value with the +1 rule, so that it can never be 0.
+    """A studentized test: over all dealings where they are few, drawn otherwise.
 
     Args:
+        listed: Every dealing's statistic and probability; None where too many.
         draw: (generator, size) -> that many permuted statistics.
         observed: The statistic of the data.
         alternative: Which side counts.
         convention: Of two-sided p-values.
         seed: Of the draws.
         resamples: How many; None for 9,999, or 99,999 where these leave it close.
-        studentized: What the result is to say about itself.
     """
-    rng = np.random.default_rng(seed)
+    if listed is not None:
+        statistics, weights = listed
+        pvalue, midp = _tails(statistics, weights, observed, alternative, convention)
+        return _result(pvalue, midp, "exact", alternative, convention, studentized=True)
     size = RESAMPLES if resamples is None else resamples
-    pvalue = _plus_one(draw(rng, size), observed, alternative, convention)
-    if resamples is None and 0.01 < pvalue < 0.1:
-        size = RESAMPLES_CLOSE
-        pvalue = _plus_one(
-            draw(np.random.default_rng(seed), size), observed, alternative, convention
-        )
-    return PermutationTest(
-        pvalue=pvalue,
-        midp=None,
-        method="monte_carlo",
-        alternative=alternative,
-        convention=convention,
-        studentized=studentized,
+    while True:
+        drawn = draw(np.random.default_rng(seed), size)
+        # the +1 rule: the data are one of the dealings, so that it can never be 0
+        drawn = np.append(drawn, observed)
+        one = np.full(len(drawn), 1 / len(drawn))
+        pvalue, _ = _tails(drawn, one, observed, alternative, convention)
+        if resamples is not None or size == _CLOSE or not 0.01 < pvalue < 0.1:
+            break
+        size = _CLOSE
+    return _result(
+        pvalue,
+        None,
+        "monte_carlo",
+        alternative,
+        convention,
+        studentized=True,
         resamples=size,
-        error=sqrt(pvalue * (1 - pvalue) / size),
     )
 
 
-def weighed_test(
+def _tails(
     statistics: Floats,
     weights: Floats,
     observed: float,
     alternative: Alternative,
     convention: Convention,
-    *,
-    studentized: bool = True,
-) -> PermutationTest:
-    """An exact p-value from every dealing's statistic and probability.
-
-    Args:
-        statistics: Of each dealing; shape (W,).
-        weights: Their probabilities, summing to 1; shape (W,).
-        observed: The statistic of the data.
-        alternative: Which side counts.
-        convention: Of two-sided p-values.
-        studentized: What the result is to say about itself.
-    """
+) -> tuple[float, float]:
+    """P-value and mid-p from statistics and their probabilities."""
     up = float(weights @ as_far(statistics, observed))
     down = float(weights @ as_far(-statistics, -observed))
     at = max(0.0, up + down - 1.0)
-    if alternative == "greater":
-        pvalue, midp = up, up - at / 2
-    elif alternative == "less":
-        pvalue, midp = down, down - at / 2
-    elif convention == "doubled":
-        pvalue, midp = 2 * min(up, down), 2 * (min(up, down) - at / 2)
-    else:
-        size, bound = np.abs(statistics), abs(observed)
-        pvalue = float(weights @ as_far(size, bound))
-        midp = pvalue - (pvalue - float(weights @ ~as_far(-size, -bound))) / 2
-    return PermutationTest(
-        pvalue=min(1.0, pvalue),
-        midp=min(1.0, max(0.0, midp)),
-        method="exact",
-        alternative=alternative,
-        convention=convention,
-        studentized=studentized,
-        resamples=None,
-        error=0.0,
-    )
+    if alternative != "two-sided":
+        one = up if alternative == "greater" else down
+        return one, one - at / 2
+    if convention == "doubled":
+        return 2 * min(up, down), 2 * (min(up, down) - at / 2)
+    size, bound = np.abs(statistics), abs(observed)
+    pvalue = float(weights @ as_far(size, bound))
+    return pvalue, (pvalue + float(weights @ ~as_far(-size, -bound))) / 2
 
 
 def as_far(statistics: Floats, bound: float) -> NDArray[np.bool_]:
@@ -203,15 +187,55 @@ def as_far(statistics: Floats, bound: float) -> NDArray[np.bool_]:
     return out
 
 
-def _plus_one(
-    drawn: Floats, observed: float, alternative: Alternative, convention: Convention
-) -> float:
-    up = int(as_far(drawn, observed).sum())
-    down = int(as_far(-drawn, -observed).sum())
-    if alternative == "two-sided" and convention == "doubled":
-        return min(1.0, 2 * (min(up, down) + 1) / (len(drawn) + 1))
-    if alternative == "two-sided":
-        hits = int(as_far(np.abs(drawn), abs(observed)).sum())
-    else:
-        hits = up if alternative == "greater" else down
-    return (hits + 1) / (len(drawn) + 1)
+def every_dealing(
+    pool: Ints, drawn: int, *, limit: int = _LIMIT
+) -> tuple[Ints, Floats] | None:
+    """All distinct ways to deal `drawn` of a pool, with their probabilities.
+
+    Args:
+        pool: How many there are of each type; shape (T,).
+        drawn: How many go to the treatment.
+        limit: Give up where there are more distinct ways than this.
+
+    Returns:
+        Counts dealt, shape (W, T), and the probability of each, shape (W,); or None.
+        Only one of two equal counts of types is listed, weighted by its number of ways.
+
+    >>> import numpy as np
+    >>> ways, probabilities = every_dealing(np.array([2, 1]), 1)
+    >>> ways.tolist(), probabilities.round(3).tolist()
+    ([[0, 1], [1, 0]], [0.333, 0.667])
+    """
+    from scipy.special import gammaln
+
+    if _how_many(pool, drawn, limit) > limit:
+        return None
+    rest = int(pool.sum())
+    ways = np.zeros((1, 0), dtype=np.int64)
+    left = np.array([drawn])
+    for size in pool.tolist():
+        rest -= size
+        least, most = np.maximum(0, left - rest), np.minimum(size, left)
+        times = most - least + 1
+        row = np.repeat(np.arange(len(left)), times)
+        start = np.repeat(np.cumsum(times) - times, times)
+        x = np.arange(len(row)) - start + least[row]
+        ways = np.concatenate([ways[row], x[:, None]], axis=1)
+        left = left[row] - x
+    logs = (gammaln(pool + 1) - gammaln(ways + 1) - gammaln(pool - ways + 1)).sum(1)
+    weights = np.exp(logs - logs.max())
+    return ways, weights / weights.sum()
+
+
+def _how_many(pool: Ints, drawn: int, limit: int) -> int:
+    """Number of distinct dealings, counted type by type; huge ones only roughly."""
+    fewer = min(drawn, int(pool.sum()) - drawn)
+    if fewer > 5_000 or (fewer >= 2 and len(pool) > 2 * limit**0.5):
+        return 10 * limit  # counting them would cost more than it saves
+    counts = np.zeros(fewer + 1)
+    counts[0] = 1
+    top = np.arange(1, fewer + 2)
+    for size in pool.tolist():
+        total = np.concatenate([[0.0], np.cumsum(counts)])
+        counts = np.minimum(total[top] - total[np.maximum(0, top - 1 - size)], 1e15)
+    return int(counts[fewer])

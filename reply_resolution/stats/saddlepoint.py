@@ -1,4 +1,4 @@
-"""Binomial probabilities that keep their digits at any size (Loader's saddle point).
+"""Arrays of numbers, and binomials that keep their digits at any size (Loader).
 
 Log-gammas of numbers of size N cost as many digits as N has: 4e-11 relative at 30,000
 replies, and growing. Loader's (2000) split into Stirling errors and deviances does not;
@@ -77,3 +77,20 @@ def _deviance(x: Floats, mean: float) -> Floats:
         total = total + term / (2 * j + 1)
     out[near] = total
     return out
+
+
+def fast_length(n: int) -> int:
+    """Smallest length from n up whose only prime factors are 2, 3 and 5.
+
+    Fourier transforms of prime lengths take several times as long.
+    """
+    best = 1 << max(0, (n - 1).bit_length())
+    five = 1
+    while five < best:
+        three = five
+        while three < best:
+            length = three << max(0, (-(-n // three) - 1).bit_length())
+            best = min(best, length) if length >= n else best
+            three *= 3
+        five *= 5
+    return best

@@ -72,37 +72,58 @@ def unit_types(
     cluster: str,
     stratum: str | None,
 ) -> UnitCounts:
-    """Users by their replies in each arm and level."""
-    if stratum:
-        per = used.group_by("cluster").agg(pl.col("stratum").n_unique().alias("n"))
-        torn = per.filter(pl.col("n") > 1).height
-        if torn:
-            raise StatisticsError(
-                f"{plural(torn, 'unit')} of {cluster!r} are in several values of "
-                f"{stratum!r}. A stratum must be a property of the unit that was "
-                "randomised; stratify by one, or leave the stratum out."
-            )
+    """Users by their replies in each arm and level.
+
+    One sort of numbers that hold the user's hash and, in the lowest bits, the cell; a
+    group-by of 800,000 users takes many times as long.
+    """
     cells = len(arms) * width
-    flat = [f"c{k}" for k in range(cells)]
-    code = pl.col("arm") * width + pl.col("level")
-    types = (
-        used.lazy()
-        .with_columns(code.alias("code"))
-        .group_by("cluster")
-        .agg(
-            pl.col("stratum").first(),
-            *((pl.col("code") == k).sum().alias(c) for k, c in enumerate(flat)),
-        )
-        .group_by("stratum", *flat)
-        .agg(pl.len().alias("n"))
-        .sort("stratum", *flat)
-        .collect()
-    )
+    place = pl.col("stratum").cast(pl.UInt64) * cells
+    place = place + pl.col("arm") * width + pl.col("level")
+    code = used.select(place.cast(pl.UInt64)).to_series().to_numpy()
+    bits = np.uint64(int(code.max(initial=0)).bit_length())
+    rows = (used.get_column("cluster").to_numpy() >> bits << bits) | code
+    rows.sort()
+    at = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))[: len(rows)]
+    times = np.diff(np.append(at, len(rows)))  # replies of one user in one cell
+    user, code = rows[at] >> bits, (rows[at] & ((1 << int(bits)) - 1)).astype(np.int64)
+    first = np.flatnonzero(np.append(True, user[1:] != user[:-1]))[: len(user)]
+    strata, cell = code[first] // cells, code % cells
+    if stratum:
+        last = np.append(first[1:], len(user))[: len(first)] - 1
+        torn = int((code[last] // cells != strata).sum())
+        refuse_torn(torn, cluster, stratum)
+    sizes = np.zeros(cells + 1, dtype=np.int64)
+    np.maximum.at(sizes, cell + 1, times)
+    sizes[0] = strata.max(initial=0)
+    sizes += 1
+    if np.prod(sizes.astype(float)) < 2**62:  # a user fits into one number
+        weight = np.append(np.cumprod(sizes[:0:-1])[::-1], 1)
+        packed = strata * weight[0] + np.add.reduceat(times * weight[cell + 1], first)
+        keys, number = np.unique(packed, return_counts=True)
+        types = np.stack(np.unravel_index(keys, tuple(sizes)), axis=1)
+    else:
+        table = np.zeros((len(first), cells + 1), dtype=np.int64)
+        table[:, 0] = strata
+        whose = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(user))))
+        table[whose, cell + 1] = times
+        types, number = np.unique(table, axis=0, return_counts=True)
     return UnitCounts(
-        vectors=types.select(flat)
-        .to_numpy()
-        .astype(np.int64)
-        .reshape(-1, len(arms), width),
-        number=types.get_column("n").to_numpy().astype(np.int64),
-        stratum=types.get_column("stratum").to_numpy().astype(np.int64),
+        vectors=types[:, 1:].astype(np.int64).reshape(len(types), len(arms), width),
+        number=number.astype(np.int64),
+        stratum=types[:, 0].astype(np.int64),
     )
+
+
+def refuse_torn(torn: int, cluster: str, stratum: str) -> None:
+    """Refuse units that are in several strata.
+
+    Raises:
+        StatisticsError: There are some.
+    """
+    if torn:
+        raise StatisticsError(
+            f"{plural(torn, 'unit')} of {cluster!r} are in several values of "
+            f"{stratum!r}. A stratum must be a property of the unit that was "
+            "randomised; stratify by one, or leave the stratum out."
+        )

@@ -108,8 +108,7 @@ def users(n: int) -> Callable[[], object]:
     """Users as units, 9,999 permutations: n users an arm, 1 to 8 replies each."""
     import numpy as np
 
-    from reply_resolution.stats.clusters import Units
-    from reply_resolution.stats.unit_permutation import unit_permutation_test
+    from reply_resolution.stats.clusters import Units, unit_permutation_test
 
     rng = np.random.default_rng(0)
     held = []

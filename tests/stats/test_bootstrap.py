@@ -12,12 +12,11 @@ import pytest
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import (
-    count_bootstrap,
     difference_interval,
     mean_interval,
+    stratified_effects,
 )
 from reply_resolution.stats.effects import win_probability
-from reply_resolution.stats.stratified import stratified_effects
 
 
 def test_shoulder_intervals_match_the_exact_bootstrap(
@@ -179,23 +178,6 @@ def test_one_mean_is_the_difference_from_a_sure_thing() -> None:
     constant = np.array([0, 0, 5, 0, 0, 0])
     two = difference_interval(constant, differences, values=values, method="percentile")
     assert one.ends == pytest.approx(two.ends, rel=1e-12)
-
-
-def test_drawn_counts_agree_with_the_exact_bootstrap() -> None:
-    """Multinomial draws give the exact percentile ends within a lattice step or two."""
-    c, t = np.array([11, 8, 9, 20, 30]), np.array([5, 9, 11, 25, 40])
-    s = np.arange(1, 6)
-
-    def difference(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return y @ s / y.sum(1) - x @ s / x.sum(1)
-
-    drawn = count_bootstrap(c, t, difference, seed=1, resamples=40_000)
-    exact = difference_interval(c, t, method="percentile")
-    assert drawn == pytest.approx(exact.ends, abs=0.012)
-    again = count_bootstrap(c, t, difference, seed=1, resamples=40_000)
-    assert again == drawn
-    wide = count_bootstrap(c, t, difference, seed=1, resamples=40_000, expand=(1.2, 20))
-    assert wide[0] < drawn[0] < drawn[1] < wide[1]
 
 
 def test_one_stratum_is_no_stratum() -> None:

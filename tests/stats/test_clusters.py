@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats import unit_permutation
-from reply_resolution.stats.clusters import Units, paired_unit_effect, unit_effect
-from reply_resolution.stats.enumeration import every_dealing
-from reply_resolution.stats.permutation import paired_permutation_test
-from reply_resolution.stats.unit_permutation import (
+from reply_resolution.stats import clusters
+from reply_resolution.stats.clusters import (
+    Units,
+    paired_unit_effect,
     unit_cut_tests,
+    unit_effect,
     unit_permutation_test,
 )
+from reply_resolution.stats.permutation import paired_permutation_test
+from reply_resolution.stats.pvalues import every_dealing
 
 LEVELS = np.arange(1, 6)
 
@@ -110,7 +112,7 @@ def test_many_users_are_drawn_with_a_seed(monkeypatch: pytest.MonkeyPatch) -> No
     units = _units(users[:7], users[7:])
     exact = unit_permutation_test(units, values=LEVELS)
     assert exact.method == "exact"
-    monkeypatch.setattr(unit_permutation, "every_dealing", lambda *_: None)
+    monkeypatch.setattr(clusters, "every_dealing", lambda *_: None)
     drawn = unit_permutation_test(units, values=LEVELS, seed=1)
     assert drawn.method == "monte_carlo"
     assert drawn == unit_permutation_test(units, values=LEVELS, seed=1)

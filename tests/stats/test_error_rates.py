@@ -12,23 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reply_resolution.stats.bootstrap import difference_interval, mean_interval
-from reply_resolution.stats.clusters import Units, unit_effect
+from reply_resolution.stats.bootstrap import (
+    difference_interval,
+    mean_interval,
+    stratified_effects,
+)
+from reply_resolution.stats.clusters import Units, unit_effect, unit_permutation_test
 from reply_resolution.stats.effects import (
     paired_rate_difference,
     paired_win_probability,
     placements,
     win_probability,
 )
-from reply_resolution.stats.families import max_t_arms
-from reply_resolution.stats.maxt import cut_tests
+from reply_resolution.stats.maxt import cut_tests, max_t_arms
 from reply_resolution.stats.permutation import (
     paired_permutation_test,
     permutation_test,
 )
 from reply_resolution.stats.score_interval import score_interval
-from reply_resolution.stats.stratified import stratified_effects
-from reply_resolution.stats.unit_permutation import unit_permutation_test
 
 LEVELS = np.arange(1, 6)
 SHAPES = {

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reply_resolution.stats.families import max_t_arms
-from reply_resolution.stats.maxt import cut_statistics, cut_tests, holm_cuts
+from reply_resolution.stats.maxt import cut_statistics, cut_tests, holm_cuts, max_t_arms
 from reply_resolution.stats.permutation import permutation_test
 
 
@@ -133,3 +132,11 @@ def test_one_sided_families_look_one_way() -> None:
     counts = np.array([[5, 5, 10, 30, 50], [50, 30, 10, 5, 5], [5, 5, 10, 31, 49]])
     assert max_t_arms(counts, alternative="greater", seed=2)[0] > 0.9
     assert max_t_arms(counts, alternative="less", seed=2)[0] < 0.001
+
+
+def test_more_treatments_cost_more() -> None:
+    """The first of five like treatments has a larger p than it would have alone."""
+    control, treatment = np.array([8, 9, 11, 12, 10]), np.array([5, 7, 10, 14, 14])
+    alone = max_t_arms(np.stack([control, treatment]), seed=4)[0]
+    family = max_t_arms(np.stack([control, *[treatment] * 5]), seed=4)
+    assert min(family) > 1.3 * alone

@@ -14,7 +14,7 @@ import pytest
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import lattice, permutation
 from reply_resolution.stats.permutation import paired_permutation_test, permutation_test
-from reply_resolution.stats.pvalues import weighed_test
+from reply_resolution.stats.pvalues import dealing_test
 
 CONVENTIONS = {"abs": "absolute", "doubled": "doubled"}
 
@@ -352,14 +352,18 @@ def test_monte_carlo_laws_hold_within_their_error() -> None:
         assert abs(other.pvalue - base.pvalue) < 4 * error + 1e-4
 
 
+def _undrawn(rng: np.random.Generator, size: int) -> np.ndarray:
+    raise AssertionError("listed dealings need no draws")
+
+
 def test_listed_p_counts_weights() -> None:
     """A p-value from listed dealings adds the probabilities at least as far out."""
     statistics = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
-    weights = np.array([0.1, 0.2, 0.4, 0.2, 0.1])
-    greater = weighed_test(statistics, weights, 1.0, "greater", "absolute")
+    listed = statistics, np.array([0.1, 0.2, 0.4, 0.2, 0.1])
+    greater = dealing_test(listed, _undrawn, 1.0, "greater", "absolute", 0, None)
     assert greater.pvalue == pytest.approx(0.3)
     assert greater.midp == pytest.approx(0.2)
-    both = weighed_test(statistics, weights, 1.0, "two-sided", "absolute")
+    both = dealing_test(listed, _undrawn, 1.0, "two-sided", "absolute", 0, None)
     assert both.pvalue == pytest.approx(0.6)
     assert both.midp == pytest.approx(0.4)
 
