@@ -11,7 +11,6 @@ in SQL that both know; what reads, writes and locks is below it (`sqlite.Databas
 """
 
 from abc import ABC, abstractmethod
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
@@ -267,7 +266,8 @@ class Cache(ABC):
         """
         rows = self.read(
             f"SELECT {exchange.LABEL}, r.name, r.number, r.hash, r.created_at, "
-            "count(DISTINCT jr.judge), CAST(coalesce(sum(v.n), 0) AS BIGINT), sum(v.usd) "
+            "count(DISTINCT jr.judge), CAST(coalesce(sum(v.n), 0) AS BIGINT), "
+            "sum(v.usd) "
             "FROM rubrics r LEFT JOIN judge_rubrics jr ON jr.rubric_hash = r.hash "
             "LEFT JOIN (SELECT judge, count(*) AS n, sum(cost_usd) AS usd "
             "FROM verdicts GROUP BY judge) v ON v.judge = jr.judge "
