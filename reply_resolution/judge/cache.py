@@ -10,33 +10,28 @@ in SQL that both know; what reads, writes and locks is below it (`sqlite.Databas
 `scale.postgres` for a team).
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 import json
 import os
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import polars as pl
 
 from reply_resolution.errors import CacheError
 from reply_resolution.judge import exchange, sqlite_ledger
+from reply_resolution.judge.backend import Backend
 from reply_resolution.judge.identity import JudgeIdentity
+from reply_resolution.judge.owner import STANDING
 from reply_resolution.judge.rubric import Rubric, RubricVersion
 from reply_resolution.judge.sqlite import Database, default_path
 from reply_resolution.judge.store import (
     FINAL,
     FRAME_SCHEMA,
-    Actual,
     Attempt,
-    Booking,
-    Cap,
-    Refusal,
     StoredVerdict,
     TokenUse,
-    Totals,
 )
 
 _CHUNK = 900  # keys per IN (...): below SQLite's oldest limit of 999 parameters
@@ -63,15 +58,8 @@ def is_url(place: object) -> bool:
     return str(place).startswith(("postgresql://", "postgres://"))
 
 
-class Cache(ABC):
-    """The cache, open. A `CacheStore`; use it as a context manager.
-
-    Attributes:
-        read_only: Whether it was opened for reading only.
-    """
-
-    read_only: bool
-    _BYTES = "length(CAST({} AS BLOB))"  # UTF-8 bytes of a text
+class Cache(Backend):
+    """The cache, open. A `CacheStore`; use it as a context manager."""
 
     # What leaves the cache, and comes back.
     verdict_rows = exchange.verdict_rows
@@ -101,75 +89,6 @@ class Cache(ABC):
 
             return PostgresCache(str(place), read_only=read_only)
         return SqliteCache(Path(place).expanduser(), read_only=read_only)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    # What the database below has to offer
-
-    @property
-    @abstractmethod
-    def name(self) -> str:
-        """The cache as messages name it; never with a password."""
-
-    @abstractmethod
-    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
-
-    @abstractmethod
-    def stream(
-        self, sql: str, values: Sequence[object] = ()
-    ) -> Iterator[tuple[Any, ...]]:
-        """The rows of a query one by one: it may be larger than memory."""
-
-    @abstractmethod
-    def write(self, sql: str, rows: Iterable[Sequence[object]]) -> int:
-        """Run a statement for every row, in one transaction; the rows changed."""
-
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[Any]:
-        """All writes in the block are one transaction, or none; gives `execute`."""
-
-    @abstractmethod
-    def numbering(self) -> AbstractContextManager[Any]:
-        """A transaction in which nobody else mints a number."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Close it; more than once is fine."""
-
-    # Who does what now (see budget.py for the ledger): as `CacheStore` says
-
-    @abstractmethod
-    def claim(
-        self, keys: Collection[str], owner: str, lease_s: float = 900.0
-    ) -> set[str]:
-        """Take keys to judge; those another living owner has are left out."""
-
-    @abstractmethod
-    def release(self, keys: Collection[str], owner: str) -> None:
-        """Give claimed keys back."""
-
-    @abstractmethod
-    def book(
-        self, run_id: str, owner: str, bookings: Sequence[Booking], caps: Sequence[Cap]
-    ) -> tuple[list[int], Refusal | None]:
-        """Book calls in order until one does not fit; atomic over all processes."""
-
-    @abstractmethod
-    def book_actuals(self, run_id: str, actuals: Sequence[Actual]) -> Totals:
-        """Replace bookings by what the calls cost; returns the run's totals."""
-
-    @abstractmethod
-    def book_lost(self) -> int:
-        """Close the bookings of dead owners at full value; returns how many."""
-
-    @abstractmethod
-    def totals(self, scope: str, run_id: str) -> Totals:
-        """The ledger's sums over a scope."""
 
     # Versions and judges
 
@@ -246,6 +165,17 @@ class Cache(ABC):
         """A judge by its id; None if the cache never met it."""
         rows = self.read("SELECT document FROM judges WHERE judge_id = ?", (judge_id,))
         return JudgeIdentity.from_document(rows[0][0]) if rows else None
+
+    def in_batch(self, keys: Sequence[str]) -> set[str]:
+        """Of these keys, those that a batch at a provider will answer."""
+        return {
+            key.hex()
+            for where, chunk in _chunks(keys)
+            for (key,) in self.read(
+                f"SELECT v.key FROM claims v {where} AND v.owner LIKE '{STANDING}%'",
+                chunk,
+            )
+        }
 
     def judges(self) -> dict[str, str]:
         """Every judge id, and the hash of the newest rubric it served."""
@@ -405,7 +335,7 @@ class Cache(ABC):
         """What this judge's verdicts have used so far; None without any."""
         n, prompt, size, completion = self.read(
             "SELECT count(*), avg(v.prompt_tokens), "
-            f"avg({self._BYTES.format('a.user_message')}), avg(v.completion_tokens) "
+            f"avg({self.BYTES.format('a.user_message')}), avg(v.completion_tokens) "
             "FROM judges j JOIN verdicts v ON v.judge = j.id "
             "JOIN answers a ON a.id = v.id WHERE j.judge_id = ? AND "
             "v.prompt_tokens IS NOT NULL AND v.completion_tokens IS NOT NULL",

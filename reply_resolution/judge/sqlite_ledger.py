@@ -175,7 +175,8 @@ def book_lost(db: Database) -> int:
     owners = db.read("SELECT DISTINCT owner FROM calls WHERE state = 'open'")
     query = (
         "SELECT id, run_id, day, state, tokens, micro_usd FROM calls "
-        "WHERE state = 'open' AND (booked_at < ? OR owner = ?)"
+        "WHERE state = 'open' AND owner NOT LIKE 'batch/%' "
+        "AND (booked_at < ? OR owner = ?)"
     )
     old = time.time() - rules.OLDEST_S
     lost = 0

@@ -266,6 +266,9 @@ class CacheStore(Protocol):
     ) -> set[str]:
         """Take keys to judge; those another living owner has are left out."""
 
+    def in_batch(self, keys: Sequence[str]) -> set[str]:
+        """Of these keys, those that a batch at a provider will answer."""
+
     def release(self, keys: Collection[str], owner: str) -> None:
         """Give claimed keys back."""
 

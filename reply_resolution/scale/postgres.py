@@ -52,7 +52,7 @@ class PostgresCache(Cache):
             session lock, by which others see that it lives.
     """
 
-    _BYTES = "octet_length({})"
+    BYTES = "octet_length({})"
 
     claim = postgres_ledger.claim
     release = postgres_ledger.release

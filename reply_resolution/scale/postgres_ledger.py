@@ -11,24 +11,27 @@ from typing import TYPE_CHECKING, Any
 
 from reply_resolution.errors import BudgetError
 from reply_resolution.judge import ledger_rules as rules
+from reply_resolution.judge.owner import STANDING
 from reply_resolution.judge.store import Actual, Booking, Cap, Refusal, Totals
 
 if TYPE_CHECKING:  # postgres.py imports this module
     from reply_resolution.scale.postgres import PostgresCache
 
 _NOW = "extract(epoch FROM clock_timestamp())::float8"
-# The owners seen alive: those whose session lock somebody holds.
+# The owners seen alive: those whose session lock somebody holds, and those that are
+# no process.
 _ALIVE = (
+    f"({{owner}} LIKE '{STANDING}%' OR "
     "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.objsubid = 1 "
     "AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) "
-    "AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended({owner}, 0))"
+    "AND (l.classid::bigint << 32) | l.objid::bigint = hashtextextended({owner}, 0)))"
 )
 _SPEND = Totals._fields
 
 
 def _introduce(db: "PostgresCache", run: Callable[..., Any], owner: str) -> None:
     """Take the owner's session lock, once per connection."""
-    if owner not in db.owners:
+    if owner not in db.owners and not owner.startswith(STANDING):
         run("SELECT pg_advisory_lock_shared(hashtextextended(?, 0))", [owner])
         db.owners.add(owner)
 
@@ -192,7 +195,8 @@ def book_lost(db: "PostgresCache") -> int:
     be.
     """
     lost = (
-        "SELECT id FROM calls WHERE state = 'open' AND (booked_at < "
+        f"SELECT id FROM calls WHERE state = 'open' AND owner NOT LIKE '{STANDING}%' "
+        "AND (booked_at < "
         f"{_NOW} - {rules.OLDEST_S} OR owner IN (SELECT owner FROM (SELECT DISTINCT "
         f"owner FROM calls WHERE state = 'open') o WHERE NOT "
         f"{_ALIVE.format(owner='o.owner')}))"

@@ -53,8 +53,15 @@ CREATE TABLE spend (
   PRIMARY KEY (run_id, day)) WITH (fillfactor = 50);
 CREATE INDEX spend_of_day ON spend (day);
 """
-# attempts are looked up by verdict when one is traced
-_SECOND = "CREATE INDEX attempts_of_key ON attempts (key)"
+_SECOND = """
+CREATE INDEX attempts_of_key ON attempts (key);
+CREATE TABLE batches (
+  name TEXT PRIMARY KEY, created_at TEXT COLLATE "C" NOT NULL, document TEXT NOT NULL);
+CREATE TABLE batch_lines (
+  batch TEXT NOT NULL, key BYTEA NOT NULL, call_id BIGINT NOT NULL,
+  tokens BIGINT NOT NULL, micro_usd BIGINT NOT NULL, vote BIGINT NOT NULL,
+  user_message TEXT NOT NULL, note TEXT NOT NULL, PRIMARY KEY (batch, key));
+"""
 
 #: Statement lists; number n makes schema version n out of n - 1.
 MIGRATIONS = (_FIRST, _SECOND)
