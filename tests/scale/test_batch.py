@@ -363,9 +363,7 @@ def test_strange_lines_are_counted_and_not_taken(provider, asked):
     more = [
         "not json",
         '{"custom_id": "ab"}',
-        json.dumps(
-            {"custom_id": first, "response": {"status_code": 200, "body": body}}
-        ),
+        json.dumps({"custom_id": first, "response": answer}),
     ]
     provider.run(more=more)
     found = collect(cache=asked["cache"])
