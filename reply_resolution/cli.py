@@ -12,6 +12,7 @@ import sys
 
 from reply_resolution import commands
 from reply_resolution.errors import ReplyResolutionError
+from reply_resolution.scale.batch_verbs import batch
 from reply_resolution.verbs import VERBS, Parser
 
 _EPILOG = """\
@@ -40,7 +41,7 @@ def build_parser() -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(
         dest="verb", required=True, metavar="VERB", parser_class=Parser
     )
-    for add in VERBS:
+    for add in (*VERBS, batch):
         add(verbs)
     return parser
 

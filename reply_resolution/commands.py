@@ -116,9 +116,7 @@ def plan(a: Namespace) -> int:
 
 def judge(a: Namespace) -> int:
     """`judge`: a table of replies in, a table of verdicts out."""
-    from reply_resolution.judge.budget import Price
     from reply_resolution.judge.judge import estimate, judge_replies
-    from reply_resolution.tables.replies import read_replies
 
     if a.out is None and not a.dry_run:
         raise TableError(
@@ -127,10 +125,28 @@ def judge(a: Namespace) -> int:
         )
     if a.out is not None:
         _check_output(a.out)
+    replies, options = to_judge(a)
+    if a.concurrency is not None:
+        options["concurrency"] = a.concurrency
+    if a.dry_run:
+        print(estimate(replies, **options).text())
+        return 0
+    run = judge_replies(replies, **options)
+    write_table(run.verdicts, a.out)
+    terminal.say(run.summary.text())
+    terminal.say(f"verdicts: {a.out}")
+    return 130 if run.summary.interrupted else 0
+
+
+def to_judge(a: Namespace) -> tuple["pl.DataFrame", dict[str, Any]]:
+    """The replies to judge, and how: arguments of `judge_replies`."""
+    from reply_resolution.judge.budget import Price
+    from reply_resolution.tables.replies import read_replies
+
     table = read_replies(a.replies, columns=dict(a.column))
     for note in table.notes:
         terminal.say(f"note: {note}")
-    options: dict[str, Any] = {
+    options = {
         **_judge_options(a),
         "sample": a.sample,
         "votes": a.votes,
@@ -139,17 +155,9 @@ def judge(a: Namespace) -> int:
     }
     if a.price is not None:
         options["price"] = Price(input=a.price[0], output=a.price[1])
-    for name in ("max_completion_tokens", "concurrency"):
-        if getattr(a, name) is not None:
-            options[name] = getattr(a, name)
-    if a.dry_run:
-        print(estimate(table.frame, **options).text())
-        return 0
-    run = judge_replies(table.frame, **options)
-    write_table(run.verdicts, a.out)
-    terminal.say(run.summary.text())
-    terminal.say(f"verdicts: {a.out}")
-    return 130 if run.summary.interrupted else 0
+    if a.max_completion_tokens is not None:
+        options["max_completion_tokens"] = a.max_completion_tokens
+    return table.frame, options
 
 
 def _judge_options(a: Namespace) -> dict[str, Any]:

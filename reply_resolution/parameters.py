@@ -11,6 +11,7 @@ import difflib
 import io
 import json
 from pathlib import Path
+import re
 import tokenize
 from typing import Any
 
@@ -111,8 +112,20 @@ def check_values(
                 f"{where} has no parameter {name!r}.{hint} It has: "
                 f"{', '.join(parameters)}."
             )
+        _refuse_password(name, value)
         checked[name] = _cast(parameters[name], value, where)
     return checked
+
+
+def _refuse_password(name: str, value: object) -> None:
+    """Parameters are printed in the report: a database's password is none."""
+    secret = r"postgres(ql)?://([^/?]*:[^/?]*@|.*[?&]password=)"
+    if isinstance(value, str) and re.match(secret, value):
+        raise ParameterError(
+            f"parameter {name!r} holds a password, which the report would print. Leave "
+            "it to PGPASSWORD or ~/.pgpass, or leave the parameter empty and set "
+            "REPLY_RESOLUTION_CACHE."
+        )
 
 
 def _cast(parameter: Parameter, value: Any, where: str) -> Any:  # noqa: ANN401
@@ -246,6 +259,7 @@ def check_parameters(namespace: Mapping[str, Any]) -> None:
     for name, annotation in known.items():
         kinds = _TYPES.get(annotation.replace(" ", ""))
         value = namespace.get(name)
+        _refuse_password(name, value)
         if kinds is None or value is None:
             continue
         if not isinstance(value, kinds) or (

@@ -18,13 +18,14 @@ class Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
 
 
-def _verb(
+def add_verb(
     verbs: "argparse._SubParsersAction[Parser]",
     name: str,
     run: commands.Verb,
     help: str,
     epilog: str = "",
 ) -> Parser:
+    """Add a verb and what it runs."""
     parser = verbs.add_parser(
         name,
         help=help,
@@ -37,7 +38,8 @@ def _verb(
     return parser
 
 
-def _json(parser: argparse.ArgumentParser) -> None:
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Let a verb print one JSON object."""
     parser.add_argument(
         "--json", action="store_true", help="print one JSON object and nothing else"
     )
@@ -91,43 +93,18 @@ def _model(parser: argparse.ArgumentParser) -> None:
         help="an OpenAI-compatible server (default: OpenAI, or OPENAI_BASE_URL)",
     )
     parser.add_argument(
-        "--cache", metavar="FILE", help="the cache file (default: one for this user)"
+        "--cache",
+        metavar="FILE",
+        help="the cache: a file (default: one for this user) or postgresql://...",
     )
     parser.add_argument(
         "--max-calls", type=_whole, metavar="N", help="hard cap on paid calls"
     )
 
 
-def _demo(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
-        verbs,
-        "demo",
-        commands.demo,
-        "run the bundled experiment through all four notebooks to reports; no key "
-        "needed",
-    )
-    parser.add_argument("--out", default="out", metavar="DIR", help="default: out")
-    parser.add_argument(
-        "--no-pdf", action="store_true", help="skip PDFs even where Chromium is there"
-    )
-
-
-def _judge(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
-        verbs,
-        "judge",
-        commands.judge,
-        "judge a table of replies: one row of verdict for every row and vote",
-        epilog=(
-            "The table needs request_id, request and reply, and arm for an experiment\n"
-            "(rename with --column request_id=ticket). Only request, reply, context\n"
-            "and conversation are sent. Reaching a cap is a normal end: what was not\n"
-            "reached is not_judged, and running again continues there; nothing is\n"
-            "paid twice."
-        ),
-    )
+def to_judge(parser: argparse.ArgumentParser) -> None:
+    """Which replies are judged, by whom and up to what cap."""
     parser.add_argument("replies", metavar="REPLIES", help=_TABLE)
-    parser.add_argument("--out", metavar="VERDICTS", help=f"{_TABLE} to write")
     parser.add_argument(
         "--rubric",
         metavar="FILE",
@@ -160,9 +137,6 @@ def _judge(verbs: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument(
         "--max-completion-tokens", type=_at_least_one, metavar="N", help="per answer"
     )
-    parser.add_argument(
-        "--concurrency", type=_at_least_one, metavar="N", help="calls in flight"
-    )
     parser.add_argument("--seed", type=int, default=0, help="of sample and order")
     parser.add_argument(
         "--column",
@@ -180,13 +154,48 @@ def _judge(verbs: "argparse._SubParsersAction[Parser]") -> None:
         metavar="NAME=JSON",
         help="sent with every request, such as temperature=0; part of the judge id",
     )
+
+
+def _demo(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = add_verb(
+        verbs,
+        "demo",
+        commands.demo,
+        "run the bundled experiment through all four notebooks to reports; no key "
+        "needed",
+    )
+    parser.add_argument("--out", default="out", metavar="DIR", help="default: out")
+    parser.add_argument(
+        "--no-pdf", action="store_true", help="skip PDFs even where Chromium is there"
+    )
+
+
+def _judge(verbs: "argparse._SubParsersAction[Parser]") -> None:
+    parser = add_verb(
+        verbs,
+        "judge",
+        commands.judge,
+        "judge a table of replies: one row of verdict for every row and vote",
+        epilog=(
+            "The table needs request_id, request and reply, and arm for an experiment\n"
+            "(rename with --column request_id=ticket). Only request, reply, context\n"
+            "and conversation are sent. Reaching a cap is a normal end: what was not\n"
+            "reached is not_judged, and running again continues there; nothing is\n"
+            "paid twice."
+        ),
+    )
+    to_judge(parser)
+    parser.add_argument("--out", metavar="VERDICTS", help=f"{_TABLE} to write")
+    parser.add_argument(
+        "--concurrency", type=_at_least_one, metavar="N", help="calls in flight"
+    )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what it would cost; send nothing"
     )
 
 
 def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "compare",
         commands.compare,
@@ -212,11 +221,11 @@ def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--confidence", type=_share, default=0.95, metavar="P")
     parser.add_argument("--seed", type=int, default=0, help="where chance is used")
-    _json(parser)
+    add_json(parser)
 
 
 def _agreement(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "agreement",
         commands.agreement,
@@ -230,11 +239,11 @@ def _agreement(verbs: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument(
         "--scale", nargs=2, type=float, default=(1, 5), metavar=("LO", "HI")
     )
-    _json(parser)
+    add_json(parser)
 
 
 def _length(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs, "length-bias", commands.length_bias, "does the judge like long replies"
     )
     parser.add_argument("table", metavar="TABLE", help=_TABLE)
@@ -244,11 +253,11 @@ def _length(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--reply", default="reply", metavar="COL")
     parser.add_argument("--length", metavar="COL", help="a length instead of a reply")
-    _json(parser)
+    add_json(parser)
 
 
 def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "collapse",
         commands.collapse,
@@ -278,11 +287,11 @@ def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
         metavar="CUT",
         help="cuts tried on these arms before this one; each is paid for",
     )
-    _json(parser)
+    add_json(parser)
 
 
 def _plan(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "plan",
         commands.plan,
@@ -300,11 +309,11 @@ def _plan(verbs: "argparse._SubParsersAction[Parser]") -> None:
     group.add_argument("--effect", type=_positive, metavar="POINTS")
     group.add_argument("--n", type=_at_least_one, metavar="PER_ARM")
     parser.add_argument("--power", type=_share, default=0.8, metavar="P")
-    _json(parser)
+    add_json(parser)
 
 
 def _probes(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "probes",
         commands.probes,
@@ -312,11 +321,11 @@ def _probes(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     _model(parser)
     parser.add_argument("--rubric", metavar="FILE")
-    _json(parser)
+    add_json(parser)
 
 
 def _report(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs,
         "report",
         commands.report,
@@ -349,7 +358,7 @@ def _report(verbs: "argparse._SubParsersAction[Parser]") -> None:
 
 
 def _provenance(verbs: "argparse._SubParsersAction[Parser]") -> None:
-    parser = _verb(
+    parser = add_verb(
         verbs, "versions", commands.versions, "the metric versions a cache knows"
     )
     parser.add_argument("--cache", metavar="FILE")
@@ -359,15 +368,15 @@ def _provenance(verbs: "argparse._SubParsersAction[Parser]") -> None:
         metavar=("OLD", "NEW"),
         help="what changed between two versions, by number (v1), label or hash",
     )
-    _json(parser)
+    add_json(parser)
 
-    parser = _verb(
+    parser = add_verb(
         verbs, "trace", commands.trace, "the exact bytes that were sent for a reply"
     )
     parser.add_argument("request_id", metavar="REQUEST_ID", help="or a verdict's key")
     parser.add_argument("--arm", metavar="NAME")
     parser.add_argument("--cache", metavar="FILE")
-    _json(parser)
+    add_json(parser)
 
     cache = verbs.add_parser(
         "cache", help="export or import a cache as JSONL", allow_abbrev=False
@@ -379,7 +388,7 @@ def _provenance(verbs: "argparse._SubParsersAction[Parser]") -> None:
         ("export", commands.cache_export, "write every stored result to a JSONL file"),
         ("import", commands.cache_import, "add the results of a JSONL file"),
     ):
-        parser = _verb(actions, name, run, words)
+        parser = add_verb(actions, name, run, words)
         parser.add_argument("file", metavar="FILE.jsonl")
         parser.add_argument("--cache", metavar="FILE")
 

@@ -7,7 +7,7 @@ building a tree of pydantic objects for an answer of two fields.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 import importlib
 import json
@@ -68,6 +68,11 @@ class Endpoint:
     def recorded(self) -> bool:
         """Whether this stands for verdicts recorded elsewhere: nothing is called."""
         return self.base_url.startswith(RECORDED_BASE_URL)
+
+    def scrub(self, text: str) -> str:
+        """The text without the key, should a server have repeated it."""
+        key = self.api_key
+        return text.replace(key, "[key]") if key and key != NO_KEY else text
 
     @property
     def callable(self) -> bool:
@@ -218,35 +223,40 @@ class Client:
         except (OSError, UnicodeError, ValueError) as error:
             return fault("transport", self.scrub(f"{type(error).__name__}: {error}"))
         latency = round(1000 * (time.perf_counter() - start))
-        return self._answer(response.content, latency)
+        return read_answer(response.content, self.scrub, latency)
 
     def scrub(self, text: str) -> str:
         """The text without the key, should a server have repeated it."""
-        key = self.endpoint.api_key
-        return text.replace(key, "[key]") if key and key != NO_KEY else text
+        return self.endpoint.scrub(text)
 
-    def _answer(self, content: bytes, latency: int) -> Outcome:
-        try:
-            payload = json.loads(content)
-        except (ValueError, RecursionError):
-            payload = None
-        reading = read_completion(payload)
-        if reading.reason:
-            reading = replace(reading, reason=self.scrub(reading.reason))
-        if not isinstance(payload, dict):
-            payload = {}
-        model = payload.get("model")
-        return Outcome(
-            "answer",
-            reading,
-            billed=True,
-            usage=read_usage(payload.get("usage")),
-            model_returned=(
-                self.scrub(well_formed(model)) if isinstance(model, str) else None
-            ),
-            latency_ms=latency,
-            raw=self.scrub(content.decode("utf-8", "replace"))[:_RAW_LIMIT],
-        )
+
+def read_answer(content: bytes, scrub: Callable[[str], str], latency: int) -> Outcome:
+    """What a server answered.
+
+    Args:
+        content: The answer, which should be a chat completion as JSON.
+        scrub: Takes the key out of a text.
+        latency: Milliseconds it took.
+    """
+    try:
+        payload = json.loads(content)
+    except (ValueError, RecursionError):
+        payload = None
+    reading = read_completion(payload)
+    if reading.reason:
+        reading = replace(reading, reason=scrub(reading.reason))
+    if not isinstance(payload, dict):
+        payload = {}
+    model = payload.get("model")
+    return Outcome(
+        "answer",
+        reading,
+        billed=True,
+        usage=read_usage(payload.get("usage")),
+        model_returned=scrub(well_formed(model)) if isinstance(model, str) else None,
+        latency_ms=latency,
+        raw=scrub(content.decode("utf-8", "replace"))[:_RAW_LIMIT],
+    )
 
 
 # When the next call may start

@@ -17,7 +17,7 @@ from reply_resolution.judge.client import Client, Gate
 from reply_resolution.judge.identity import ADAPTATIONS
 from reply_resolution.judge.job import Job
 from reply_resolution.judge.keeping import Bookkeeper
-from reply_resolution.judge.results import Tally
+from reply_resolution.judge.results import Failure, Tally
 
 #: Seconds in which calls in flight may end after an interrupt.
 GRACE = 2.0
@@ -173,6 +173,10 @@ class Engine:
 
     async def _wait_for_others(self) -> bool:
         """Wait for verdicts other processes are getting; True if some came to us."""
+        keys = self._keys(self._elsewhere)
+        for key in self._job.store.in_batch(list(keys)):  # that may take a day
+            self.tally.failures[keys[key]] = Failure("not_judged", "batch", 0)
+            self._elsewhere.remove(keys[key])
         while self._elsewhere and not self._ended:
             keys = self._keys(self._elsewhere)
             done = set(self._job.store.get_frame(list(keys))["key"])

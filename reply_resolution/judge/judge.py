@@ -146,7 +146,7 @@ def judge_replies(
         if asked:
             run_id = run_id or f"run-{uuid.uuid4().hex[:12]}"
             owner = new_owner()
-            price = price or _price_of(endpoint)
+            price = price or known_price(endpoint)
             ledger = Ledger(store, caps, run_id, price, owner=owner)
             engine = Engine(job, ledger, settings, owner=owner, run_id=run_id)
             tally = engine.tally
@@ -219,7 +219,7 @@ def estimate(
             seed=seed,
             votes=votes,
         )
-        price = price or _price_of(endpoint)
+        price = price or known_price(endpoint)
         use = store.token_use(job.judge_id)
         sizes = [job.worklist.item(entry).size for entry in job.missing()]
         ledger = Ledger(store, None, "estimate", price)
@@ -249,7 +249,7 @@ def estimate(
     )
 
 
-def _price_of(endpoint: Endpoint) -> Price | None:
+def known_price(endpoint: Endpoint) -> Price | None:
     """The known price of an endpoint's model; None for a server on this machine."""
     if endpoint.recorded or endpoint.local:
         return None

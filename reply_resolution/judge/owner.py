@@ -6,6 +6,10 @@ from pathlib import Path
 import secrets
 import socket
 
+#: Owners that are no process, and so do not end with one: what they hold ends when it
+#: is collected (see `scale.batch`).
+STANDING = "batch/"
+
 
 @cache
 def _machine() -> str:

@@ -231,6 +231,10 @@ class CacheStore(Protocol):
     """A place that keeps paid verdicts, and the ledger of what was paid."""
 
     @property
+    def name(self) -> str:
+        """The place as messages name it; never with a password."""
+
+    @property
     def read_only(self) -> bool:
         """Whether nothing can be kept."""
 
@@ -261,6 +265,9 @@ class CacheStore(Protocol):
         self, keys: Collection[str], owner: str, lease_s: float = ...
     ) -> set[str]:
         """Take keys to judge; those another living owner has are left out."""
+
+    def in_batch(self, keys: Sequence[str]) -> set[str]:
+        """Of these keys, those that a batch at a provider will answer."""
 
     def release(self, keys: Collection[str], owner: str) -> None:
         """Give claimed keys back."""

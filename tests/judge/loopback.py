@@ -198,10 +198,13 @@ class Loopback:
         in_flight, max_in_flight: Requests being answered now; the most at once.
         requests: The last 5,000 requests.
         connections: TCP connections accepted.
+        extra: Answers other addresses than chat completions (method, path, headers,
+            body); None leaves the request to `behaviour`.
     """
 
     def __init__(self, *, latency: float = 0.0, keep: int = 5_000) -> None:
         self.behaviour: Behaviour = good
+        self.extra: Callable[..., Response | None] = lambda *_: None
         self.latency = latency
         self.calls = self.in_flight = self.max_in_flight = self.connections = 0
         self.requests: deque[Request] = deque(maxlen=keep)
@@ -294,9 +297,15 @@ class _Connection(asyncio.Protocol):
             return
         self.buffer = rest[length:]
         server = self.server
-        path = lines[0].split(" ")[1]
+        method, path = lines[0].split(" ")[:2]
         if path == "/stats":
             self.send(200, {"calls": server.calls, "max": server.max_in_flight})
+            return
+        if (response := server.extra(method, path, headers, rest[:length])) is not None:
+            self.busy = response.fault != "hang"
+            server.in_flight += self.busy
+            if self.busy:
+                self.answer(response)
             return
         server.calls += 1
         self.busy = True
