@@ -10,6 +10,8 @@ from reply_resolution.stats.saddlepoint import Ints
 
 def pair_types(used: pl.DataFrame, arms: tuple[str, ...]) -> tuple[Ints, Ints]:
     """Requests by their level in every arm, and how many are alike."""
+    if not arms:
+        return np.zeros((0, 0), np.int64), np.zeros(0, np.int64)
     columns = [f"a{i}" for i in range(len(arms))]
     types = (
         used.group_by("pair")
@@ -52,7 +54,7 @@ def pair_units(used: pl.DataFrame, arms: tuple[str, ...], width: int) -> UnitCou
         .agg(cells)
         .group_by(flat)
         .agg(pl.len().alias("n"))
-        .filter(pl.sum_horizontal(flat) > 0)
+        .filter(pl.sum_horizontal(pl.lit(0), *flat) > 0)
         .sort(flat)
     )
     vectors = np.zeros((types.height, n, n, width, width), dtype=np.int64)
@@ -75,13 +77,7 @@ def unit_types(
     """Users by their replies in each arm and level."""
     if stratum:
         per = used.group_by("cluster").agg(pl.col("stratum").n_unique().alias("n"))
-        torn = per.filter(pl.col("n") > 1).height
-        if torn:
-            raise StatisticsError(
-                f"{plural(torn, 'unit')} of {cluster!r} are in several values of "
-                f"{stratum!r}. A stratum must be a property of the unit that was "
-                "randomised; stratify by one, or leave the stratum out."
-            )
+        refuse_torn(per.filter(pl.col("n") > 1).height, cluster, stratum)
     cells = len(arms) * width
     flat = [f"c{k}" for k in range(cells)]
     code = pl.col("arm") * width + pl.col("level")
@@ -102,7 +98,21 @@ def unit_types(
         vectors=types.select(flat)
         .to_numpy()
         .astype(np.int64)
-        .reshape(-1, len(arms), width),
+        .reshape(types.height, len(arms), width),
         number=types.get_column("n").to_numpy().astype(np.int64),
         stratum=types.get_column("stratum").to_numpy().astype(np.int64),
     )
+
+
+def refuse_torn(torn: int, cluster: str, stratum: str) -> None:
+    """Refuse units that are in several strata.
+
+    Raises:
+        StatisticsError: There are some.
+    """
+    if torn:
+        raise StatisticsError(
+            f"{plural(torn, 'unit')} of {cluster!r} are in several values of "
+            f"{stratum!r}. A stratum must be a property of the unit that was "
+            "randomised; stratify by one, or leave the stratum out."
+        )
