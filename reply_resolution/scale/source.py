@@ -106,7 +106,9 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # every engine raises kinds of its own
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        lines = (str(error).strip() or type(error).__name__).splitlines()
+        causes = [line for line in lines if line.startswith("Caused by: ")]
+        said = (causes or lines)[0]
         raise TableError(
             f"the table could not be counted where it is: {said[:300]}. Check that "
             "it can be read as it is, and the types of its columns."
