@@ -233,9 +233,17 @@ def probes(a: Namespace) -> int:
     """`probes`: the card of a judge on probes whose right answer is known."""
     from reply_resolution.judge.judge import judge_replies
     from reply_resolution.judge.probes import load_probes, probe_card, probes_frame
+    from reply_resolution.judge.results import RunStoppedError
 
     known = load_probes()
-    run = judge_replies(probes_frame(known), **_judge_options(a))
+    try:
+        run = judge_replies(probes_frame(known), **_judge_options(a))
+    except RunStoppedError as error:
+        run = error.run
+        # Nobody to ask, but some are known: a card that says what is not measured.
+        if run.summary.calls or not run.summary.judged:
+            raise
+        terminal.say(f"note: {error}")
     terminal.say(run.summary.text())
     card = probe_card(known, run.verdicts)
     return _print(card.to_dict(), a.json, lambda _: str(card))

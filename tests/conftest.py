@@ -1,7 +1,13 @@
 """What several tests need: the project's root, and the demonstration data."""
 
+from collections.abc import Callable, Iterator
+import contextlib
 import os
 from pathlib import Path
+import shutil
+import socket
+import subprocess
+import uuid
 
 import pytest
 
@@ -35,6 +41,82 @@ def real_data() -> Path:
             "repository; name their folder in REPLY_RESOLUTION_REAL_DATA"
         )
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of a PostgreSQL server of our own on loopback; skipped where it is missing.
+
+    It has a data folder of its own, is as durable as Debian's, and ends with the
+    tests. Its user is `judge`, its password `marked-secret`.
+    """
+    pytest.importorskip(
+        "psycopg", reason="no psycopg: pip install 'reply-resolution[postgres]'"
+    )
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = shutil.which(
+        "pg_ctl", path=os.pathsep.join([*map(str, places), os.environ["PATH"]])
+    )
+    if found is None:
+        pytest.skip("no PostgreSQL server (Debian: apt-get install postgresql)")
+    programs = Path(found).resolve().parent
+    folder = tmp_path_factory.mktemp("postgres")
+    as_user: list[str] = []
+    if os.getuid() == 0:  # it refuses to be root
+        as_user = ["runuser", "-u", "nobody", "--"]
+        shutil.chown(folder, "nobody")
+        for parent in folder.parents:  # pytest keeps its folders to itself
+            if parent.stat().st_uid == 0 and parent != parent.parent:
+                parent.chmod(parent.stat().st_mode | 0o111)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    (folder / "password").write_text("marked-secret")
+    (folder / "password").chmod(0o644)
+
+    def run(program: str, *words: str) -> None:
+        done = subprocess.run(
+            [*as_user, str(programs / program), *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            cwd="/",
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr.decode()
+
+    data = str(folder / "data")
+    run(
+        *("initdb", "-D", data, "-U", "judge", "-E", "UTF8", "--locale=C"),
+        *("-A", "scram-sha-256", f"--pwfile={folder / 'password'}"),
+    )
+    options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories="
+    log = str(folder / "log")
+    run("pg_ctl", "start", "-w", "-D", data, "-l", log, "-o", options)
+    try:
+        yield f"postgresql://judge:marked-secret@127.0.0.1:{port}/postgres"
+    finally:
+        run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", data)
+
+
+@pytest.fixture
+def new_schema(request: pytest.FixtureRequest) -> Iterator[Callable[[], str]]:
+    """Gives URLs of caches that do not exist yet, each a schema of its own."""
+    made: list[str] = []
+
+    def make() -> str:
+        url = request.getfixturevalue("postgres")
+        made.append(f"{url}?schema=t{uuid.uuid4().hex[:12]}")
+        return made[-1]
+
+    yield make
+    if made:
+        import psycopg
+
+        url = made[0].partition("?")[0]
+        with contextlib.closing(psycopg.connect(url, autocommit=True)) as connection:
+            for each in made:
+                schema = each.rpartition("=")[2]
+                connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
 @pytest.fixture(scope="session")

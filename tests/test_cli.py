@@ -225,6 +225,26 @@ def test_nobody_to_ask_is_said(run: Run, root: Path, tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_probes_of_a_cache_that_has_some_are_a_card_of_those(
+    run: Run, root: Path, tmp_path: Path
+) -> None:
+    """Nobody to ask: known probes are shown, the others not measured; none: exit 1."""
+    from reply_resolution.judge.judge import record
+    from reply_resolution.judge.probes import load_probes, probes_frame
+    from reply_resolution.tables.verdicts import read_verdicts
+
+    cache = tmp_path / "c.sqlite"
+    assert run("probes", "--cache", cache, "--json")[0] == 1
+    known = read_verdicts(root / "data/verdicts_probes.jsonl").frame
+    record(probes_frame(load_probes()[:40]), known, cache=cache)
+    code, out, err = run("probes", "--cache", cache, "--json")
+    card = _json(out)
+    assert code == 0
+    assert card["passed"] + card["failed"] == 40
+    assert card["not_measured"] == card["checks"] - 40
+    assert "OPENAI_API_KEY" in err
+
+
 def test_judge_writes_every_row_from_the_cache(
     run: Run, root: Path, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """The package as it is installed: light, agreeing with environment.yml, documented."""
 
+import ast
 import json
 from pathlib import Path
 import re
@@ -38,6 +39,19 @@ def test_every_public_name_resolves() -> None:
     for name in reply_resolution.__all__:
         value = getattr(reply_resolution, name)
         assert name == "__version__" or value.__doc__, name
+
+
+def test_type_checkers_see_the_same_names_as_python() -> None:
+    """The imports for type checkers name what is loaded lazily, from the same place."""
+    tree = ast.parse(Path(reply_resolution.__file__).read_text("utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname: node.module
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == reply_resolution._NAMES
 
 
 def test_every_public_name_is_shown_to_readers(root: Path) -> None:

@@ -2,21 +2,15 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
-from reply_resolution.judge.budget import Ledger, Reservation
-from reply_resolution.judge.case import (
-    Case,
-    Failure,
-    Record,
-    RunStoppedError,
-    Settings,
-    utc_now,
-)
-from reply_resolution.judge.client import Client, Outcome
-from reply_resolution.judge.desk import Desk, request_bytes
-from reply_resolution.judge.dialect import Dialect, next_form
-from reply_resolution.judge.keeping import Bookkeeper
-from reply_resolution.judge.pacing import Gate, backoff
+from reply_resolution.judge.budget import Reservation
+from reply_resolution.judge.client import Client, Gate, backoff
+from reply_resolution.judge.identity import Dialect
+from reply_resolution.judge.job import Item, Job, request_bytes
+from reply_resolution.judge.keeping import Bookkeeper, utc_now
+from reply_resolution.judge.reading import Outcome
+from reply_resolution.judge.results import Failure, RunStoppedError, Tally
 from reply_resolution.judge.store import Attempt, StoredVerdict
 
 #: Seconds before the second attempt after a fault that may pass.
@@ -41,6 +35,66 @@ _IGNORED = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a run keeps to.
+
+    Attributes:
+        concurrency: Most calls in flight.
+        max_completion_tokens: Limit on an answer's tokens; twice that for the re-ask
+            of an answer that was cut short.
+        timeout: Seconds for one call.
+        attempts: Calls for one verdict while faults may pass.
+        requests_per_minute, tokens_per_minute: Rate limits; None is none.
+        bounded: Whether a cap on tokens or USD must hold.
+    """
+
+    concurrency: int
+    max_completion_tokens: int
+    timeout: float
+    attempts: int
+    requests_per_minute: float | None
+    tokens_per_minute: float | None
+    bounded: bool
+
+
+@dataclass(slots=True)
+class Pending:
+    """One verdict on its way: what its calls have come to so far.
+
+    Attributes:
+        item: What is asked.
+        trying: Whether the server is being met with it.
+        paid: Calls that may have been billed.
+        faults: Calls that failed in a way that may pass.
+        turned_away: Calls the server had no room for.
+        adapted: Times the server was asked differently.
+        calls: HTTP calls.
+        cost: USD; None once a part of it is unknown.
+        cap: Limit on the answer's tokens, if other than usual.
+        best: The last answer.
+        first: The answer in the usual form, while another form is tried.
+        abandoned: Whether its calls are used up on forms that were given up.
+        asked_at: When the last call started, UTC.
+        attempts: The calls, for the diary.
+    """
+
+    item: Item
+    trying: bool = False
+    paid: int = 0
+    faults: int = 0
+    turned_away: int = 0
+    adapted: int = 0
+    calls: int = 0
+    cost: float | None = 0.0
+    cap: int | None = None
+    best: Outcome | None = None
+    first: Outcome | None = None
+    abandoned: bool = False
+    asked_at: str = ""
+    attempts: list[Attempt] = field(default_factory=list)
+
+
 class Asker:
     """Asks one judge for one verdict after another.
 
@@ -51,226 +105,118 @@ class Asker:
     def __init__(
         self,
         *,
-        desk: Desk,
+        job: Job,
         client: Client,
         books: Bookkeeper,
-        ledger: Ledger,
         gate: Gate,
-        record: Record,
+        tally: Tally,
         settings: Settings,
         run_id: str,
         drop_claim: Callable[[str], None],
-        start_over: Callable[[Case], None],
+        start_over: Callable[[Pending], None],
     ) -> None:
         """Take what asking needs.
 
-        Args:
-            desk: What is to be asked, as whom.
-            client: Asks.
-            books: Books calls, keeps verdicts.
-            ledger: Knows prices.
-            gate: Paces.
-            record: What is found out goes there.
-            settings: Limits of the run.
-            run_id: Names the run in the diary of calls.
-            drop_claim: Lets others have a key that failed.
-            start_over: Called when the judge id has changed, and with it every key.
+        `drop_claim` lets others have a key that failed; `start_over` is called when
+        the judge id has changed, and with it every key.
         """
-        self._desk, self._client, self._books = desk, client, books
-        self._ledger, self._gate, self._record = ledger, gate, record
-        self._settings, self._run_id = settings, run_id
-        self._drop_claim, self._start_over = drop_claim, start_over
+        self._job, self._client, self._books = job, client, books
+        self._gate, self._tally, self._settings = gate, tally, settings
+        self._run_id, self._drop_claim, self._start_over = (
+            run_id,
+            drop_claim,
+            start_over,
+        )
         self._failed_running = 0
-        self._overhead = 0
-        self.usual = desk.dialect
+        self.usual = job.dialect
         self.use(self.usual)
 
     def use(self, dialect: Dialect) -> None:
         """Ask in this dialect; nothing is stored under it before it is settled."""
-        identity = self._desk.identity_in(dialect)
+        identity = self._job.identity_in(dialect)
         self._client.use(identity, dialect)
         # What is billed beside the user message: wording and schema, as sent.
         self._overhead = request_bytes(identity)
 
-    def _settle_on(self, case: Case, *, known: bool) -> None:
-        """Keep to the dialect in use; under another judge id other keys are missing."""
-        case.trying = False
-        before = self._desk.judge_id
-        self._desk.settle(self._client.dialect, known=known)
-        if self._desk.judge_id == before:
+    def _settle_on(self, pending: Pending, dialect: Dialect, *, known: bool) -> None:
+        """Keep to a dialect; under another judge id other keys are missing."""
+        self.use(dialect)
+        pending.trying = False
+        before = self._job.judge_id
+        self._job.settle(dialect, known=known)
+        if self._job.judge_id == before:
             return
         # A reply that was asked twice in forms given up is not asked a third time.
-        self._record.failures |= self._record.tried
-        self._record.judged -= set(self._record.tried)
-        case.item = self._desk.item(case.item.entry)
-        self._start_over(case)
+        self._tally.failures |= self._tally.tried
+        self._tally.judged -= set(self._tally.tried)
+        pending.item = self._job.worklist.item(pending.item.entry)
+        self._start_over(pending)
 
-    async def judge(self, case: Case) -> None:
+    async def judge(self, pending: Pending) -> None:
         """Ask until there is a verdict, or a reason why there is none."""
         try:
-            while await self._ask(case):
+            while await self._ask(pending):
                 pass
         except asyncio.CancelledError:
-            self._end_unasked(case)
+            self._end_unasked(pending)
             raise
 
-    async def _ask(self, case: Case) -> bool:
+    async def _ask(self, pending: Pending) -> bool:
         """Ask once; True if the verdict is still open."""
-        cap = case.cap or self._settings.max_completion_tokens
-        started = await self._gate.enter(case.item.size // 4 + cap)
+        item = pending.item
+        cap = pending.cap or self._settings.max_completion_tokens
+        started = await self._gate.enter(item.size // 4 + cap)
         outcome: Outcome | None = None
         reservation: Reservation | None = None
         try:
-            size = self._overhead + case.item.size
-            reservation = await self._books.book(size, cap)
+            reservation = await self._books.book(self._overhead + item.size, cap)
             if reservation is None:
-                self._end_unasked(case)
+                self._end_unasked(pending)
                 return False
-            self._record.tally.calls += 1
-            case.calls += 1
-            case.asked_at = utc_now()
-            outcome = await self._client.call(case.item.message.text, tokens=case.cap)
+            self._tally.calls += 1
+            pending.calls += 1
+            pending.asked_at = utc_now()
+            outcome = await self._client.call(item.message.text, tokens=pending.cap)
         finally:
             self._gate.leave(fine=outcome is not None and outcome.kind == "answer")
             if reservation is not None:
-                self._books.settle(reservation, outcome)
-                self._note(case, reservation, outcome)
+                self._note(pending, reservation, outcome)
         if outcome.kind == "stop":
-            self._end_unasked(case)
+            self._end_unasked(pending)
             raise RunStoppedError(outcome.message)
         if outcome.kind == "adapt":
-            self._adapt(case, outcome)
+            self._adapt(pending, outcome)
             return True
         if outcome.kind == "again":
-            return await self._again(case, outcome, started)
+            return await self._again(pending, outcome, started)
         if outcome.kind == "row":
-            self._check_first(case, outcome)
-            self._end(case, outcome)
-            return False
-        return self._read(case, outcome)
-
-    def _read(self, case: Case, outcome: Outcome) -> bool:
-        """Decide on an answer; True if it must be asked for once more."""
-        reading = outcome.reading
-        if reading.detail == "not_a_completion" and case.trying:
-            self._end_unasked(case)
-            raise RunStoppedError(
-                f"{self._desk.base_url} answered, but not with a chat completion. "
-                "Check --base-url: most servers want it to end in /v1."
-            )
-        case.best = outcome
-        if case.trying:
-            ignored = reading.status == "invalid" and reading.detail in _IGNORED
-            if not ignored:
-                # Refused or cut short, an answer says nothing about the form.
-                self._settle_on(case, known=reading.status in {"scored", "invalid"})
-                case.first = None
-            elif self._doubt(case, outcome):
-                return True
-        if case.abandoned:  # no form fits, and no call is left for this reply
-            failure = Failure(reading.status, reading.detail or "", case.calls)
-            self._record.failures[case.item.entry] = failure
-            self._books.keep(None, case.attempts)
-            return False
-        if reading.status not in _RE_ASK or case.paid >= MAX_PAID:
-            self._end(case, case.first or outcome)
-            return False
-        if reading.status == "truncated":
-            case.cap = 2 * self._settings.max_completion_tokens
-        return True
-
-    def _doubt(self, case: Case, outcome: Outcome) -> bool:
-        """The answer does not fit what was asked for: is it the form's fault?
-
-        Returns:
-            Whether to ask for the same verdict in another form.
-        """
-        form = next_form(self._client.dialect)
-        usual = self._client.dialect == self.usual
-        if usual and form is not None and case.paid < MAX_PAID:
-            case.first = outcome
-            self.use(form)
-            return True
-        # No form fits: what the usual form gives stands.
-        self.use(self.usual)
-        self._settle_on(case, known=False)
-        if usual or case.first is not None:
-            return False
-        case.best = None  # it was given in a form that is not used
-        case.abandoned = case.paid >= MAX_PAID
-        return not case.abandoned
-
-    def _adapt(self, case: Case, outcome: Outcome) -> None:
-        """The server does not take a parameter or schema: ask differently."""
-        case.adapted += 1
-        if not case.trying or outcome.dialect is None or case.adapted > 8:
-            self._end_unasked(case)
-            self._desk.forget()
-            raise RunStoppedError(
-                f"{self._desk.base_url} no longer takes what it took before "
-                f"({outcome.message}). Run again: it will be asked anew what it takes, "
-                "as another judge id."
-            )
-        if self._client.dialect == self.usual:
-            self.usual = outcome.dialect
-        self.use(outcome.dialect)
-
-    def _check_first(self, case: Case, outcome: Outcome) -> None:
-        """A refusal of the very first request is about the request, not the row."""
-        detail = outcome.reading.detail or ""
-        if case.trying and detail in {"http_400", "http_422"}:
-            self._end_unasked(case)
-            raise RunStoppedError(
-                f"{self._desk.base_url} refused the request ({outcome.message}). "
-                "Check --model and the parameters."
-            )
-
-    async def _again(self, case: Case, outcome: Outcome, started: float) -> bool:
-        """After a fault that may pass: wait; True to ask again, False to give up."""
-        if outcome.limited:
-            case.turned_away += 1
-            self._gate.slow_down(started)
-            pause = outcome.wait or backoff(case.turned_away, first=FIRST_WAIT)
-            self._gate.hold(pause)
-            over = case.turned_away >= MAX_TURNED_AWAY
-        else:
-            case.faults += 1
-            if outcome.wait:
-                self._gate.hold(outcome.wait)
-            over = case.faults >= self._settings.attempts or case.paid >= MAX_PAID
-        if over:
-            self._end(case, case.first or case.best or outcome)
-            return False
-        if not outcome.limited:
-            await asyncio.sleep(backoff(case.faults, first=FIRST_WAIT))
-        return True
+            return self._refused(pending, outcome)
+        return self._read(pending, outcome)
 
     def _note(
-        self, case: Case, reservation: Reservation, outcome: Outcome | None
+        self, pending: Pending, reservation: Reservation, outcome: Outcome | None
     ) -> None:
-        """Write one call into the diary and the sums."""
+        """Write one call into the ledger, the sums and the diary."""
+        cost = self._books.settle(reservation, outcome)
         billed = outcome is None or outcome.billed
         usage = outcome.usage if outcome is not None else None
-        case.paid += billed
-        cost = None
+        pending.paid += billed
         if usage is not None:
-            counts = usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens
-            cost = self._ledger.cost_usd(*counts)
-            self._record.tally.add_usage(usage, cost)
+            self._tally.add_usage(usage, cost)
         elif billed:
-            self._record.tally.unknown_usage += 1
+            self._tally.unknown_usage += 1
         if billed:
-            known = cost is not None and case.cost is not None
-            case.cost = case.cost + cost if known else None  # type: ignore[operator]
+            known = cost is not None and pending.cost is not None
+            pending.cost = pending.cost + cost if known else None  # type: ignore[operator]
         reading = outcome.reading if outcome is not None else None
-        case.attempts.append(
+        pending.attempts.append(
             Attempt(
-                key=case.item.key,
+                key=pending.item.key,
                 run_id=self._run_id,
                 outcome=reading.status if reading is not None else "failed",
                 detail=(reading.detail or "") if reading is not None else "cancelled",
                 call_id=reservation.call_id,
-                started_at=case.asked_at,
+                started_at=pending.asked_at,
                 latency_ms=outcome.latency_ms if outcome is not None else None,
                 prompt_tokens=usage.prompt_tokens if usage else None,
                 cached_tokens=usage.cached_tokens if usage else None,
@@ -279,43 +225,137 @@ class Asker:
             )
         )
 
-    def _end_unasked(self, case: Case) -> None:
-        """The run ends before this verdict does."""
-        if case.best is not None:  # paid once: what it said is kept
-            if case.trying:
-                self.use(self.usual)
-                self._settle_on(case, known=False)
-            self._end(case, case.first or case.best)
-            return
-        detail = self._books.unreached(interrupted=self._record.tally.interrupted)
-        self._record.failures[case.item.entry] = Failure(
-            "not_judged", detail, attempts=case.calls
-        )
-        self._books.keep(None, case.attempts)
-
-    def _end(self, case: Case, outcome: Outcome) -> None:
-        """A verdict is decided: keep it, if it is one, and count it."""
-        reading, item = outcome.reading, case.item
-        notes = [x for x in (reading.detail, item.message.note) if x]
-        detail = "; ".join(notes)
-        self._record.tally.answered += 1
-        self._record.tally.statuses[reading.status] += 1
-        if reading.status == "failed":
-            self._record.failures[item.entry] = Failure(
-                "failed", detail, attempts=case.calls
+    def _read(self, pending: Pending, outcome: Outcome) -> bool:
+        """Decide on an answer; True if it must be asked for once more."""
+        reading = outcome.reading
+        if reading.detail == "not_a_completion" and pending.trying:
+            self._end_unasked(pending)
+            raise RunStoppedError(
+                f"{self._job.base_url} answered, but not with a chat completion. "
+                "Check --base-url: most servers want it to end in /v1."
             )
-            self._books.keep(None, case.attempts)
+        pending.best = outcome
+        if pending.trying:
+            ignored = reading.status == "invalid" and reading.detail in _IGNORED
+            if not ignored:
+                # Refused or cut short, an answer says nothing about the form.
+                known = reading.status in {"scored", "invalid"}
+                self._settle_on(pending, self._client.dialect, known=known)
+                pending.first = None
+            elif self._doubt(pending, outcome):
+                return True
+        if pending.abandoned:  # no form fits, and no call is left for this reply
+            self._fail(pending, reading.status, reading.detail or "")
+            return False
+        if reading.status not in _RE_ASK or pending.paid >= MAX_PAID:
+            self._end(pending, pending.first or outcome)
+            return False
+        if reading.status == "truncated":
+            pending.cap = 2 * self._settings.max_completion_tokens
+        return True
+
+    def _doubt(self, pending: Pending, outcome: Outcome) -> bool:
+        """The answer does not fit: is it the form's fault? True to try another."""
+        form = self._client.dialect.next_form()
+        usual = self._client.dialect == self.usual
+        if usual and form is not None and pending.paid < MAX_PAID:
+            pending.first = outcome
+            self.use(form)
+            return True
+        # No form fits: what the usual form gives stands.
+        self._settle_on(pending, self.usual, known=False)
+        if usual or pending.first is not None:
+            return False
+        pending.best = None  # it was given in a form that is not used
+        pending.abandoned = pending.paid >= MAX_PAID
+        return not pending.abandoned
+
+    def _adapt(self, pending: Pending, outcome: Outcome) -> None:
+        """The server does not take a parameter or schema: ask differently."""
+        pending.adapted += 1
+        if not pending.trying or outcome.dialect is None or pending.adapted > 8:
+            self._end_unasked(pending)
+            self._job.forget()
+            raise RunStoppedError(
+                f"{self._job.base_url} no longer takes what it took before "
+                f"({outcome.message}). Run again: it will be asked anew what it takes, "
+                "as another judge id."
+            )
+        if self._client.dialect == self.usual:
+            self.usual = outcome.dialect
+        self.use(outcome.dialect)
+
+    def _refused(self, pending: Pending, outcome: Outcome) -> bool:
+        """This row cannot be judged; True to ask again, in the usual form."""
+        about_request = outcome.reading.detail in {"http_400", "http_422"}
+        if pending.trying and about_request and self._client.dialect != self.usual:
+            # The form that was tried is not taken here: the usual one stands.
+            self._settle_on(pending, self.usual, known=False)
+            if pending.first is None:
+                return True
+        elif pending.trying and about_request:
+            self._end_unasked(pending)
+            raise RunStoppedError(
+                f"{self._job.base_url} refused the request ({outcome.message}). "
+                "Check --model and the parameters."
+            )
+        self._end(pending, pending.first or outcome)
+        return False
+
+    async def _again(self, pending: Pending, outcome: Outcome, started: float) -> bool:
+        """After a fault that may pass: wait; True to ask again, False to give up."""
+        if outcome.limited:
+            pending.turned_away += 1
+            self._gate.slow_down(started)
+            again = backoff(pending.turned_away, first=FIRST_WAIT)
+            self._gate.hold(outcome.wait or again)
+            over = pending.turned_away >= MAX_TURNED_AWAY
+        else:
+            pending.faults += 1
+            self._gate.hold(outcome.wait)
+            attempts = self._settings.attempts
+            over = pending.faults >= attempts or pending.paid >= MAX_PAID
+        if over:
+            self._end(pending, pending.first or pending.best or outcome)
+            return False
+        if not outcome.limited:
+            await asyncio.sleep(backoff(pending.faults, first=FIRST_WAIT))
+        return True
+
+    def _end_unasked(self, pending: Pending) -> None:
+        """The run ends before this verdict does."""
+        if pending.best is not None:  # paid once: what it said is kept
+            self._end(pending, pending.first or pending.best)
+        else:
+            self._fail(pending, "not_judged", self._tally.unreached)
+
+    def _fail(self, pending: Pending, status: str, detail: str) -> None:
+        failure = Failure(status, detail, pending.calls)
+        self._tally.failures[pending.item.entry] = failure
+        self._books.keep(None, pending.attempts)
+
+    def _end(self, pending: Pending, outcome: Outcome) -> None:
+        """A verdict is decided: keep it, if it is one, and count it."""
+        if pending.trying:  # nothing was learnt of the server but what it refused
+            self._settle_on(pending, self.usual, known=False)
+        reading, item = outcome.reading, pending.item
+        detail = "; ".join(x for x in (reading.detail, item.message.note) if x)
+        self._tally.answered += 1
+        self._tally.without_score += reading.status != "scored"
+        if reading.status == "failed":
+            self._fail(pending, "failed", detail)
             self._drop_claim(item.key)
             self._failed_running += 1
             self._check_dead(outcome)
             return
         self._failed_running = 0
-        if not self._desk.dialect_known:
-            self._record.tried[item.entry] = Failure(reading.status, detail, case.calls)
+        if not self._job.dialect_known:
+            failure = Failure(reading.status, detail, pending.calls)
+            self._tally.tried[item.entry] = failure
         usage = outcome.usage
         verdict = StoredVerdict(
             key=item.key,
-            judge_id=self._desk.judge_id,
+            judge_id=self._job.judge_id,
             user_message=item.message.text,
             vote=item.vote,
             score=reading.score,
@@ -326,24 +366,24 @@ class Asker:
             prompt_tokens=usage.prompt_tokens if usage else None,
             cached_tokens=usage.cached_tokens if usage else None,
             completion_tokens=usage.completion_tokens if usage else None,
-            cost_usd=case.cost,
+            cost_usd=pending.cost,
             latency_ms=outcome.latency_ms,
-            attempts=case.calls,
+            attempts=pending.calls,
             judged_at=utc_now(),
             raw=outcome.raw or None,
         )
-        self._record.judged.add(item.entry)
-        self._books.keep(verdict, case.attempts)
+        self._tally.judged.add(item.entry)
+        self._books.keep(verdict, pending.attempts)
 
     def _check_dead(self, outcome: Outcome) -> None:
         """Stop when nothing works any more, rather than fail every row in turn."""
         detail = outcome.reading.detail or ""
         limit = max(20, 2 * self._settings.concurrency)
-        if detail == "connect" and not self._desk.dialect_known:
+        if detail == "connect" and not self._job.dialect_known:
             limit = 1
         if detail != "too_long" and self._failed_running >= limit:
             raise RunStoppedError(
-                f"{self._desk.base_url} does not answer: {self._failed_running} "
+                f"{self._job.base_url} does not answer: {self._failed_running} "
                 f"verdicts in a row failed, the last with {detail} "
                 f"({outcome.message}). Check that the server runs and --base-url is "
                 "right, then run again: what was judged is kept."

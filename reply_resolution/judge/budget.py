@@ -78,6 +78,8 @@ class Price:
         input: Prompt tokens.
         output: Answer tokens, reasoning included.
         cached: Prompt tokens read from the provider's cache; None: as `input`.
+        cache_write: Prompt tokens written to it, where that costs more; None: as
+            `input`. Servers do not say which were, so all that were not read count.
         worst_input: The dearest a prompt token can be (writing the provider's cache,
             a long prompt); None: as `input`.
         worst_output: Likewise for the answer.
@@ -88,13 +90,21 @@ class Price:
     input: float
     output: float
     cached: float | None = None
+    cache_write: float | None = None
     worst_input: float | None = None
     worst_output: float | None = None
     long_prompt: int | None = None
     source: str = "caller"
 
     def __post_init__(self) -> None:
-        for name in ("input", "output", "cached", "worst_input", "worst_output"):
+        for name in (
+            "input",
+            "output",
+            "cached",
+            "cache_write",
+            "worst_input",
+            "worst_output",
+        ):
             value = getattr(self, name)
             if value is not None and not _is_amount(value):
                 raise BudgetError(
@@ -109,21 +119,21 @@ class Price:
 
     def _dearest(self) -> tuple[float, float]:
         return (
-            max(self.input, self.worst_input or 0.0),
+            max(self.input, self.cache_write or 0.0, self.worst_input or 0.0),
             max(self.output, self.worst_output or 0.0),
         )
 
     def micro_usd(
         self, prompt_tokens: int, completion_tokens: int, cached_tokens: int = 0
     ) -> float:
-        """Price of a call, millionths of a USD."""
+        """Price of a call at most, millionths of a USD."""
         if self.long_prompt is not None and prompt_tokens >= self.long_prompt:
             dear_in, dear_out = self._dearest()
             return prompt_tokens * dear_in + completion_tokens * dear_out
         cached = min(cached_tokens, prompt_tokens)
         cheap = self.input if self.cached is None else self.cached
         return (
-            (prompt_tokens - cached) * self.input
+            (prompt_tokens - cached) * max(self.input, self.cache_write or 0.0)
             + cached * cheap
             + completion_tokens * self.output
         )
@@ -151,7 +161,7 @@ def price_for(model: str, *, base_url: str | None = None) -> Price | None:
     prompt, answer = _prices(found.input_mtok), _prices(found.output_mtok)
     if not prompt or not answer:
         return None
-    cached = _prices(found.cache_read_mtok)
+    cached, written = _prices(found.cache_read_mtok), _prices(found.cache_write_mtok)
     tiers = [
         tier.start
         for price in (found.input_mtok, found.output_mtok)
@@ -161,7 +171,8 @@ def price_for(model: str, *, base_url: str | None = None) -> Price | None:
         input=prompt[0],
         output=answer[0],
         cached=cached[0] if cached else None,
-        worst_input=max(prompt + _prices(found.cache_write_mtok)),
+        cache_write=written[0] if written else None,
+        worst_input=max(prompt + written),
         worst_output=max(answer),
         long_prompt=min(tiers, default=None),
         source=f"genai-prices {__version__}",

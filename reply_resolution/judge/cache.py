@@ -1,14 +1,21 @@
-"""The cache: one SQLite file of metric versions, verdicts, attempts and the ledger.
+"""The cache: metric versions, verdicts, attempts and the ledger, in one SQLite file.
 
 A verdict is a paid result, not a copy of one: nothing here expires or is evicted, and
 whatever keeps the file from being read or written is a `CacheError`, never a second
 payment in silence. Text and JSON only. Several processes may use one file at once.
 The log beside it (`-wal`) belongs to it: copy both, or use `cache export`.
+
+What is kept and how it is asked for is the same in another database: `Cache` says it
+in SQL that both know; what reads, writes and locks is below it (`sqlite.Database`, or
+`scale.postgres` for a team).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 import json
+import os
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,9 +29,14 @@ from reply_resolution.judge.sqlite import Database, default_path
 from reply_resolution.judge.store import (
     FINAL,
     FRAME_SCHEMA,
+    Actual,
     Attempt,
+    Booking,
+    Cap,
+    Refusal,
     StoredVerdict,
     TokenUse,
+    Totals,
 )
 
 _CHUNK = 900  # keys per IN (...): below SQLite's oldest limit of 999 parameters
@@ -46,39 +58,118 @@ def now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
-class Cache(Database):
-    """The cache file, open. A `CacheStore`; use it as a context manager."""
+def is_url(place: object) -> bool:
+    """Whether this names a PostgreSQL database, and not a file."""
+    return str(place).startswith(("postgresql://", "postgres://"))
 
-    # Who does what now (see budget.py for the ledger).
-    claim = sqlite_ledger.claim
-    release = sqlite_ledger.release
-    book = sqlite_ledger.book
-    book_actuals = sqlite_ledger.book_actuals
-    book_lost = sqlite_ledger.book_lost
-    totals = sqlite_ledger.totals
-    # What leaves the file, and comes back.
+
+class Cache(ABC):
+    """The cache, open. A `CacheStore`; use it as a context manager.
+
+    Attributes:
+        read_only: Whether it was opened for reading only.
+    """
+
+    read_only: bool
+    _BYTES = "length(CAST({} AS BLOB))"  # UTF-8 bytes of a text
+
+    # What leaves the cache, and comes back.
     verdict_rows = exchange.verdict_rows
     trace = exchange.trace
     export_jsonl = exchange.export_jsonl
     import_jsonl = exchange.import_jsonl
 
-    @classmethod
-    def open(cls, path: str | Path | None = None, *, read_only: bool = False) -> Self:
+    @staticmethod
+    def open(path: str | Path | None = None, *, read_only: bool = False) -> "Cache":
         """Open the cache, making it where there is none.
 
         Args:
             path: The file; None is $REPLY_RESOLUTION_CACHE or the user's data folder
-                (`default_path`); ":memory:" lives as long as the object.
-            read_only: Only look up; a file that isn't there is an error.
+                (`default_path`); ":memory:" lives as long as the object. A
+                `postgresql://` URL is a cache that a team shares.
+            read_only: Only look up; a cache that isn't there is an error.
 
         Raises:
-            CacheError: The file is damaged, of another schema version, not a cache,
-                or cannot be written.
+            CacheError: The cache is damaged, of another schema version, not a cache,
+                cannot be reached, or cannot be written.
         """
         if str(path) == ":memory:":
-            return cls(None, read_only=False)
-        file = Path(path).expanduser() if path else default_path()
-        return cls(file, read_only=read_only)
+            return SqliteCache(None, read_only=False)
+        place = path or os.environ.get("REPLY_RESOLUTION_CACHE") or default_path()
+        if is_url(place):
+            from reply_resolution.scale.postgres import PostgresCache
+
+            return PostgresCache(str(place), read_only=read_only)
+        return SqliteCache(Path(place).expanduser(), read_only=read_only)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # What the database below has to offer
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The cache as messages name it; never with a password."""
+
+    @abstractmethod
+    def read(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+
+    @abstractmethod
+    def stream(
+        self, sql: str, values: Sequence[object] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query one by one: it may be larger than memory."""
+
+    @abstractmethod
+    def write(self, sql: str, rows: Iterable[Sequence[object]]) -> int:
+        """Run a statement for every row, in one transaction; the rows changed."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[Any]:
+        """All writes in the block are one transaction, or none; gives `execute`."""
+
+    @abstractmethod
+    def numbering(self) -> AbstractContextManager[Any]:
+        """A transaction in which nobody else mints a number."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close it; more than once is fine."""
+
+    # Who does what now (see budget.py for the ledger): as `CacheStore` says
+
+    @abstractmethod
+    def claim(
+        self, keys: Collection[str], owner: str, lease_s: float = 900.0
+    ) -> set[str]:
+        """Take keys to judge; those another living owner has are left out."""
+
+    @abstractmethod
+    def release(self, keys: Collection[str], owner: str) -> None:
+        """Give claimed keys back."""
+
+    @abstractmethod
+    def book(
+        self, run_id: str, owner: str, bookings: Sequence[Booking], caps: Sequence[Cap]
+    ) -> tuple[list[int], Refusal | None]:
+        """Book calls in order until one does not fit; atomic over all processes."""
+
+    @abstractmethod
+    def book_actuals(self, run_id: str, actuals: Sequence[Actual]) -> Totals:
+        """Replace bookings by what the calls cost; returns the run's totals."""
+
+    @abstractmethod
+    def book_lost(self) -> int:
+        """Close the bookings of dead owners at full value; returns how many."""
+
+    @abstractmethod
+    def totals(self, scope: str, run_id: str) -> Totals:
+        """The ledger's sums over a scope."""
 
     # Versions and judges
 
@@ -90,14 +181,14 @@ class Cache(Database):
         """
         default = Rubric.default()
         if not self.read_only:
-            with self.transaction() as run:
+            with self.numbering() as run:
                 first = (default,) if rubric.name == default.name else ()
                 for each in (*first, rubric):
                     run(
                         "INSERT INTO rubrics (hash, name, number, created_at, "
-                        "document) SELECT ?1, ?2, 1 + coalesce(max(number), 0), ?3, ?4 "
-                        "FROM rubrics WHERE name = ?2 ON CONFLICT (hash) DO NOTHING",
-                        (each.hash, each.name, now(), each.document()),
+                        "document) SELECT ?, ?, 1 + coalesce(max(number), 0), ?, ? "
+                        "FROM rubrics WHERE name = ? ON CONFLICT (hash) DO NOTHING",
+                        (each.hash, each.name, now(), each.document(), each.name),
                     )
         rows = self.read("SELECT number FROM rubrics WHERE hash = ?", (rubric.hash,))
         if not rows:
@@ -146,8 +237,8 @@ class Cache(Database):
             if rubric is not None:
                 self.register_rubric(rubric)
                 run(
-                    "INSERT OR IGNORE INTO judge_rubrics SELECT id, ? FROM judges "
-                    "WHERE judge_id = ?",
+                    "INSERT INTO judge_rubrics SELECT id, ? FROM judges "
+                    "WHERE judge_id = ? ON CONFLICT DO NOTHING",
                     (rubric.hash, judge_id),
                 )
 
@@ -155,6 +246,16 @@ class Cache(Database):
         """A judge by its id; None if the cache never met it."""
         rows = self.read("SELECT document FROM judges WHERE judge_id = ?", (judge_id,))
         return JudgeIdentity.from_document(rows[0][0]) if rows else None
+
+    def judges(self) -> dict[str, str]:
+        """Every judge id, and the hash of the newest rubric it served."""
+        return dict(
+            self.read(
+                "SELECT j.judge_id, r.hash FROM judge_rubrics jr JOIN judges j ON "
+                "j.id = jr.judge JOIN rubrics r ON r.hash = jr.rubric_hash "
+                "ORDER BY r.created_at, r.number"
+            )
+        )
 
     def versions(self) -> pl.DataFrame:
         """Every metric version, and how much was judged with it.
@@ -165,7 +266,8 @@ class Cache(Database):
         """
         rows = self.read(
             f"SELECT {exchange.LABEL}, r.name, r.number, r.hash, r.created_at, "
-            "count(DISTINCT jr.judge), coalesce(sum(v.n), 0), sum(v.usd) "
+            "count(DISTINCT jr.judge), CAST(coalesce(sum(v.n), 0) AS BIGINT), "
+            "sum(v.usd) "
             "FROM rubrics r LEFT JOIN judge_rubrics jr ON jr.rubric_hash = r.hash "
             "LEFT JOIN (SELECT judge, count(*) AS n, sum(cost_usd) AS usd "
             "FROM verdicts GROUP BY judge) v ON v.judge = jr.judge "
@@ -225,23 +327,27 @@ class Cache(Database):
         for verdict in verdicts:
             _check_verdict(verdict)
         marks = ", ".join("?" * (3 + len(FRAME_SCHEMA)))
-        insert = (
-            f"INSERT INTO verdicts (key, judge, vote, {_ANSWER}) VALUES ({marks}) "
-            "ON CONFLICT (key) DO NOTHING"
-        )
-        new = 0
-        with self.transaction() as run:
+        keys = [bytes.fromhex(v.key) for v in verdicts]
+        with self.transaction():
             judges = {v.judge_id: self._judge_row(v.judge_id) for v in verdicts}
-            for v in verdicts:
-                key = bytes.fromhex(v.key)
-                added = run(insert, (key, judges[v.judge_id], *v[3:-1]))
-                if added.rowcount:
-                    run(
-                        "INSERT INTO answers VALUES (?, ?, ?)",
-                        (added.lastrowid, v.user_message, v.raw),
-                    )
-                    new += 1
-                run("DELETE FROM claims WHERE key = ?", (key,))
+            new = self.write(
+                f"INSERT INTO verdicts (key, judge, vote, {_ANSWER}) VALUES ({marks}) "
+                "ON CONFLICT (key) DO NOTHING",
+                [
+                    (key, judges[v.judge_id], *v[3:-1])
+                    for key, v in zip(keys, verdicts, strict=True)
+                ],
+            )
+            # A verdict that was there has its answer, written in one transaction.
+            self.write(
+                "INSERT INTO answers SELECT id, ?, ? FROM verdicts WHERE key = ? "
+                "ON CONFLICT (id) DO NOTHING",
+                [
+                    (v.user_message, v.raw, key)
+                    for key, v in zip(keys, verdicts, strict=True)
+                ],
+            )
+            self.write("DELETE FROM claims WHERE key = ?", [(key,) for key in keys])
         return new
 
     def _judge_row(self, judge_id: str) -> int:
@@ -257,24 +363,21 @@ class Cache(Database):
     def add_attempts(self, attempts: Sequence[Attempt]) -> None:
         """Keep the diary of calls, failed ones too."""
         marks = ", ".join("?" * len(Attempt._fields))
-        with self.transaction() as run:
-            for a in attempts:
-                run(
-                    f"INSERT INTO attempts ({', '.join(Attempt._fields)}) "
-                    f"VALUES ({marks})",
-                    (bytes.fromhex(a.key), *a[1:]),
-                )
+        self.write(
+            f"INSERT INTO attempts ({', '.join(Attempt._fields)}) VALUES ({marks})",
+            [(bytes.fromhex(a.key), *a[1:]) for a in attempts],
+        )
 
     def note_requests(self, rows: Iterable[tuple[str, str | None, str]]) -> None:
         """Remember (request_id, arm, key), so that `trace` finds a request.
 
         Ids and arms are no part of a key and are never sent.
         """
-        with self.transaction(), self.locked() as connection:
-            connection.executemany(
-                "INSERT OR IGNORE INTO requests VALUES (?, coalesce(?, ''), ?)",
-                ((rid, arm, bytes.fromhex(key)) for rid, arm, key in rows),
-            )
+        self.write(
+            "INSERT INTO requests VALUES (?, coalesce(?, ''), ?) "
+            "ON CONFLICT DO NOTHING",
+            ((rid, arm, bytes.fromhex(key)) for rid, arm, key in rows),
+        )
 
     # What was learnt
 
@@ -292,24 +395,27 @@ class Cache(Database):
         """Remember what a server and model accept; replaces what was known."""
         with self.transaction() as run:
             run(
-                "INSERT OR REPLACE INTO capabilities VALUES (?, ?, ?, ?)",
+                "INSERT INTO capabilities VALUES (?, ?, ?, ?) ON CONFLICT "
+                "(endpoint, model) DO UPDATE SET updated_at = excluded.updated_at, "
+                "document = excluded.document",
                 (endpoint, model, now(), json.dumps(dict(document))),
             )
 
     def token_use(self, judge_id: str) -> TokenUse | None:
         """What this judge's verdicts have used so far; None without any."""
         n, prompt, size, completion = self.read(
-            "SELECT count(*), avg(v.prompt_tokens), avg(length(CAST(a.user_message AS "
-            "BLOB))), avg(v.completion_tokens) FROM judges j JOIN verdicts v ON "
-            "v.judge = j.id JOIN answers a ON a.id = v.id WHERE j.judge_id = ? AND "
+            "SELECT count(*), avg(v.prompt_tokens), "
+            f"avg({self._BYTES.format('a.user_message')}), avg(v.completion_tokens) "
+            "FROM judges j JOIN verdicts v ON v.judge = j.id "
+            "JOIN answers a ON a.id = v.id WHERE j.judge_id = ? AND "
             "v.prompt_tokens IS NOT NULL AND v.completion_tokens IS NOT NULL",
             (judge_id,),
         )[0]
         identity = self.judge(judge_id)
         if not n or identity is None:
             return None
-        size += len(identity.wording.encode()) + len(identity.schema_json.encode())
-        return TokenUse(prompt / size, completion)
+        sent = len(identity.wording.encode()) + len(identity.schema_json.encode())
+        return TokenUse(float(prompt) / (float(size) + sent), float(completion))
 
     def put_calibration(self, document: Mapping[str, Any]) -> None:
         """Keep a calibration of a judge; it names metric_version and judge_id."""
@@ -322,11 +428,17 @@ class Cache(Database):
                 "tell which judge it is of."
             ) from error
         text = json.dumps(dict(document), ensure_ascii=False, allow_nan=False)
-        with self.transaction() as run:
+        with self.transaction() as run:  # the newest comes last
+            known = (metric, judge_id, text)
             run(
-                "INSERT OR REPLACE INTO calibrations (metric, judge_id, created_at, "
-                "document) VALUES (?, ?, ?, ?)",
-                (metric, judge_id, now(), text),
+                "DELETE FROM calibrations WHERE metric = ? AND judge_id = ? "
+                "AND document = ?",
+                known,
+            )
+            run(
+                "INSERT INTO calibrations (metric, judge_id, document, created_at) "
+                "VALUES (?, ?, ?, ?)",
+                (*known, now()),
             )
 
     def calibration(self, metric_version: str, judge_id: str) -> dict[str, Any] | None:
@@ -337,6 +449,18 @@ class Cache(Database):
             (_metric(metric_version), judge_id),
         )
         return dict(json.loads(rows[0][0])) if rows else None
+
+
+class SqliteCache(Database, Cache):
+    """The cache in one SQLite file."""
+
+    claim = sqlite_ledger.claim
+    release = sqlite_ledger.release
+    book = sqlite_ledger.book
+    book_actuals = sqlite_ledger.book_actuals
+    book_lost = sqlite_ledger.book_lost
+    totals = sqlite_ledger.totals
+    numbering = Database.transaction  # one transaction at a time writes a file
 
 
 def _metric(label: str) -> str:

@@ -1,4 +1,4 @@
-"""One call to an OpenAI-compatible server, with every outcome named.
+"""The server: its address, when it may be asked, and one call with a named outcome.
 
 The official client does authentication, base URL and Azure; its retries are off,
 because a retry it makes is a call our budget does not see. The request goes through
@@ -8,102 +8,142 @@ building a tree of pydantic objects for an answer of two fields.
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+import importlib
 import json
+import os
+import random
 import time
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
-from reply_resolution.judge.dialect import Dialect, adapt
-from reply_resolution.judge.endpoint import NO_KEY, Endpoint
-from reply_resolution.judge.identity import JudgeIdentity
-from reply_resolution.judge.lanes import http_library, lane_client
-from reply_resolution.judge.reading import Reading, read_completion, well_formed
+from reply_resolution.errors import JudgeError
+from reply_resolution.judge.identity import Dialect, JudgeIdentity, clean_endpoint
+from reply_resolution.judge.reading import (
+    Outcome,
+    fault,
+    read_completion,
+    read_refusal,
+    read_usage,
+    stop,
+    well_formed,
+)
 
-#: Longest `Retry-After` that is obeyed, seconds; a longer one is cut to it.
-MAX_RETRY_AFTER = 120.0
+DEFAULT_BASE_URL = "https://api.openai.com/v1"
+#: `base_url` of verdicts that were obtained elsewhere: only ever replayed.
+RECORDED_BASE_URL = "recorded:"
+RECORDED_MODEL = "recorded-judge"
+# Sent to servers on this machine that want no key; some clients insist on one.
+NO_KEY = "no-key-needed"
+_LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", "host.docker.internal"}
 _RAW_LIMIT = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens a server says it billed.
+class Endpoint:
+    """Where requests go, resolved from arguments and the environment.
 
     Attributes:
-        prompt_tokens: Tokens of the request, cached ones included.
-        cached_tokens: Those of them read from the provider's prompt cache.
-        completion_tokens: Tokens of the answer, reasoning included.
+        base_url: The API's root, such as `https://api.openai.com/v1`; no credentials.
+        model: The model asked for.
+        api_key: The key; None if there is none and the server is not local.
+        api_version: For Azure's older API, else None.
     """
 
-    prompt_tokens: int
-    cached_tokens: int
-    completion_tokens: int
+    base_url: str
+    model: str
+    api_key: str | None
+    api_version: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
+
+    @property
+    def local(self) -> bool:
+        """Whether the server is on this machine."""
+        return urlsplit(self.base_url).hostname in _LOCAL
+
+    @property
+    def recorded(self) -> bool:
+        """Whether this stands for verdicts recorded elsewhere: nothing is called."""
+        return self.base_url.startswith(RECORDED_BASE_URL)
+
+    @property
+    def callable(self) -> bool:
+        """Whether a call could be made at all."""
+        return not self.recorded and bool(self.api_key)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What became of one HTTP call.
+def resolve_endpoint(
+    model: str | None, base_url: str | None, api_key: str | None
+) -> Endpoint:
+    """Who judges: arguments first, then the environment's OPENAI_* settings.
 
-    Attributes:
-        kind: `answer` (read, whatever it says), `again` (a fault that may pass),
-            `adapt` (the server refused how we ask; `dialect` is what to try), `row`
-            (this row cannot be judged), `stop` (no row can).
-        reading: What the answer says; for `row` and `again` the status it ends as.
-        billed: Whether it may have been paid for: an answer, a timeout, a cut line.
-        usage: Tokens; None where the server did not say (then all that was reserved
-            is counted, if `billed`).
-        message: For people: what went wrong. Never holds a key.
-        wait: Seconds everybody must wait (the server said so); 0 if it did not.
-        limited: Whether the server asked for fewer calls (429, 503 overloaded).
-        model_returned: Model the server says answered.
-        latency_ms: From sending to the whole answer, milliseconds.
-        raw: The answer as text (JSON), at most 20,000 characters.
-        dialect: For `adapt`, how to ask next.
+    With no model, no base URL and no key anywhere, the recorded judge stands in:
+    it replays what the cache holds and calls nobody.
+
+    Raises:
+        JudgeError: A key or base URL without a model, or a URL that is none.
     """
-
-    kind: str
-    reading: Reading
-    billed: bool = False
-    usage: Usage | None = None
-    message: str = ""
-    wait: float = 0.0
-    limited: bool = False
-    model_returned: str | None = None
-    latency_ms: int = 0
-    raw: str = ""
-    dialect: Dialect | None = None
+    env = os.environ.get
+    model = model or env("OPENAI_MODEL") or None
+    given_url = base_url or env("OPENAI_BASE_URL") or None
+    key = api_key or env("OPENAI_API_KEY") or None
+    if given_url is None and (
+        model == RECORDED_MODEL or (model is None and key is None)
+    ):
+        given_url, model = RECORDED_BASE_URL, model or RECORDED_MODEL
+    url = (given_url or DEFAULT_BASE_URL).strip().rstrip("/")
+    if url.startswith(RECORDED_BASE_URL):
+        return Endpoint(url, model or RECORDED_MODEL, None)
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise JudgeError(
+            f"base URL {clean_endpoint(url)!r} is not one. Give the root of an "
+            "OpenAI-compatible API, such as http://localhost:8080/v1."
+        )
+    if parts.username or parts.password:
+        raise JudgeError(
+            "the base URL carries a user name or password, which would end up in logs. "
+            "Give the plain URL, and the key as api_key or OPENAI_API_KEY."
+        )
+    if model is None:
+        raise JudgeError(
+            f"no model was named for {url}. Give model= (--model), such as the name "
+            "the server lists under /models."
+        )
+    version = None
+    if parts.hostname.endswith(".azure.com"):
+        key = api_key or env("AZURE_OPENAI_API_KEY") or key
+        if "/openai/v1" not in parts.path:
+            version = env("OPENAI_API_VERSION") or None
+    if key is None and parts.hostname in _LOCAL:
+        key = NO_KEY
+    return Endpoint(url, model, key, version)
 
 
 class Client:
     """Asks one judge at one endpoint.
 
-    Must be made and closed inside a running event loop; `use` changes how it asks.
+    Must be made and closed inside a running event loop; `use` says how it asks.
     """
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        *,
-        params: Mapping[str, Any],
-        timeout: float,
-        scale: tuple[int, int] = (1, 5),
+        self, endpoint: Endpoint, *, params: Mapping[str, Any], timeout: float
     ) -> None:
         """Prepare the connection; nothing is sent yet.
 
         Args:
             endpoint: Where, which model, which key.
-            params: Sampling parameters the caller asked for; those a server refuses
-                may be dropped.
+            params: Sampling parameters wanted; those a server refuses may be dropped.
             timeout: Seconds for one whole call, from sending to the last byte.
-            scale: Lowest and highest score.
         """
         import openai
 
         self._errors = openai
-        self.endpoint = endpoint
+        self.endpoint, self._params, self._timeout = endpoint, params, timeout
         self.dialect = Dialect()
-        self._params = dict(params)
-        self._timeout = timeout
-        self._scale = scale
         self._request: dict[str, Any] = {}
         # The HTTP library's own response type makes `post` hand the answer over
         # unparsed.
@@ -114,9 +154,10 @@ class Client:
             "timeout": timeout,
             "http_client": lane_client(timeout),
         }
+        parts = urlsplit(endpoint.base_url)
         self._openai: openai.AsyncOpenAI = (
             openai.AsyncAzureOpenAI(
-                azure_endpoint=endpoint.origin,
+                azure_endpoint=f"{parts.scheme}://{parts.netloc}",
                 api_version=endpoint.api_version,
                 **common,
             )
@@ -133,17 +174,6 @@ class Client:
         self.dialect = dialect
         self._request = identity.request("")
 
-    def body(self, user: str, *, tokens: int | None = None) -> dict[str, Any]:
-        """The request for one user message, exactly as it is sent.
-
-        As `JudgeIdentity.request`, which is built once and not for every row.
-        """
-        system, message = self._request["messages"]
-        body = {**self._request, "messages": [system, {**message, "content": user}]}
-        if tokens is not None:
-            body[self.dialect.tokens] = tokens
-        return body
-
     async def call(self, user: str, *, tokens: int | None = None) -> Outcome:
         """Ask once.
 
@@ -154,7 +184,11 @@ class Client:
         Returns:
             The outcome; the only exception let through is cancellation.
         """
-        body = self.body(user, tokens=tokens)
+        # As `JudgeIdentity.request`, which is built once and not for every row.
+        system, message = self._request["messages"]
+        body = {**self._request, "messages": [system, {**message, "content": user}]}
+        if tokens is not None:
+            body[self.dialect.tokens] = tokens
         start = time.perf_counter()
         try:
             async with asyncio.timeout(self._timeout):
@@ -162,34 +196,43 @@ class Client:
                     "/chat/completions", body=body, cast_to=self._response
                 )
         except (TimeoutError, self._errors.APITimeoutError):
-            return _fault("timeout", f"no answer in {self._timeout:g} s", billed=True)
+            return fault("timeout", f"no answer in {self._timeout:g} s", billed=True)
         except self._errors.APIStatusError as error:
-            return self._refused(error)
+            return read_refusal(
+                error,
+                self.scrub(str(error.message))[:500],
+                base_url=self.endpoint.base_url,
+                model=self.endpoint.model,
+                dialect=self.dialect,
+                params=self._params,
+            )
         except self._errors.APIConnectionError as error:
-            return self._unconnected(error)
+            # No connection, or one that broke: only the latter may have been billed.
+            cause = error.__cause__ or error
+            connecting = type(cause).__name__ in {"ConnectError", "ConnectTimeout"}
+            what = self.scrub(f"{type(cause).__name__}: {cause}".rstrip(": "))
+            detail = "connect" if connecting else "reset"
+            return fault(detail, what, billed=not connecting)
         except self._errors.OpenAIError as error:
-            return _stop(self.scrub(str(error)))
+            return stop(self.scrub(str(error)))
         except (OSError, UnicodeError, ValueError) as error:
-            return _fault("transport", self.scrub(f"{type(error).__name__}: {error}"))
-        return self._answer(response, start)
+            return fault("transport", self.scrub(f"{type(error).__name__}: {error}"))
+        latency = round(1000 * (time.perf_counter() - start))
+        return self._answer(response.content, latency)
 
     def scrub(self, text: str) -> str:
         """The text without the key, should a server have repeated it."""
         key = self.endpoint.api_key
         return text.replace(key, "[key]") if key and key != NO_KEY else text
 
-    def _answer(self, response: Any, start: float) -> Outcome:  # noqa: ANN401
-        latency = round(1000 * (time.perf_counter() - start))
-        content: bytes = response.content
+    def _answer(self, content: bytes, latency: int) -> Outcome:
         try:
             payload = json.loads(content)
         except (ValueError, RecursionError):
             payload = None
-        reading = read_completion(payload, scale=self._scale)
-        raw = self.scrub(content[:_RAW_LIMIT].decode("utf-8", "replace"))
-        if self.endpoint.api_key and reading.reason:
-            reason = self.scrub(reading.reason)
-            reading = Reading(reading.status, reading.score, reason, reading.detail)
+        reading = read_completion(payload)
+        if reading.reason:
+            reading = replace(reading, reason=self.scrub(reading.reason))
         if not isinstance(payload, dict):
             payload = {}
         model = payload.get("model")
@@ -197,135 +240,169 @@ class Client:
             "answer",
             reading,
             billed=True,
-            usage=_usage(payload.get("usage")),
-            model_returned=well_formed(model) if isinstance(model, str) else None,
+            usage=read_usage(payload.get("usage")),
+            model_returned=(
+                self.scrub(well_formed(model)) if isinstance(model, str) else None
+            ),
             latency_ms=latency,
-            raw=raw,
+            raw=self.scrub(content.decode("utf-8", "replace"))[:_RAW_LIMIT],
         )
 
-    def _unconnected(self, error: Exception) -> Outcome:
-        """No connection, or one that broke: only the latter may have been billed."""
-        cause = error.__cause__ or error
-        connecting = type(cause).__name__ in {"ConnectError", "ConnectTimeout"}
-        what = f"{type(cause).__name__}: {cause}".rstrip(": ")
-        return _fault(
-            "connect" if connecting else "reset",
-            self.scrub(what),
-            billed=not connecting,
-        )
 
-    def _refused(self, error: Any) -> Outcome:  # noqa: ANN401
-        """An HTTP error status: whose fault it is decides what happens next."""
-        status = int(error.status_code)
-        code = str(error.code or "").lower()
-        kind = str(error.type or "").lower()
-        message = self.scrub(str(error.message))[:500]
-        said = f"{code} {kind} {message}".lower()
-        inner = json.dumps(error.body).lower() if isinstance(error.body, dict) else said
-        wait = _retry_after(error.response.headers)
-        if "content_filter" in inner or "content management policy" in said:
-            return Outcome("row", Reading("filtered", detail="content_filter"))
-        if status == 403 and ("moderation" in said or "flagged" in said):
-            return Outcome("row", Reading("filtered", detail="moderation"))
-        no_credit = "insufficient_quota" in said or "billing_hard_limit" in said
-        if status == 402 or (status == 429 and no_credit):
-            return _stop(
-                f"{self.endpoint.base_url} has no credit left for this key "
-                f"({message}). Add credit or use another key, then run again: what was "
-                "judged is kept and costs nothing."
-            )
-        if status in {401, 403}:
-            return _stop(
-                f"{self.endpoint.base_url} refused the key ({message}). Set "
-                "OPENAI_API_KEY (or api_key=) to a valid key for this server."
-            )
-        if status == 404:
-            return _stop(
-                f"{self.endpoint.base_url} does not know model "
-                f"{self.endpoint.model!r} or has no /chat/completions ({message}). "
-                "Check --model and --base-url (most end in /v1)."
-            )
-        if status in {408, 409, 425, 429} or status >= 500:
-            limited = status in {429, 529} or (status == 503 and wait > 0)
-            return _fault(f"http_{status}", message, wait=wait, limited=limited)
-        if status == 413 or _too_long(said):
-            return Outcome("row", Reading("failed", detail="too_long"), message=message)
-        if status in {400, 422}:
-            named = f"{error.param or ''} {message}"
-            found = adapt(self.dialect, named, self._params)
-            if found is not None:
-                reading = Reading("failed", detail=f"http_{status}")
-                return Outcome("adapt", reading, message=message, dialect=found)
-        reading = Reading("failed", detail=f"http_{status}")
-        return Outcome("row", reading, message=message)
+# When the next call may start
 
 
-def _fault(
-    detail: str,
-    message: str,
-    *,
-    billed: bool = False,
-    wait: float = 0.0,
-    limited: bool = False,
-) -> Outcome:
-    reading = Reading("failed", detail=detail)
-    return Outcome(
-        "again", reading, billed=billed, message=message, wait=wait, limited=limited
-    )
+class Gate:
+    """Holds calls back: `Retry-After`, rate limits, too many at once.
 
+    One for all workers of a run: a server that says "wait" means everybody, and one
+    that says "too many" is asked less from then on.
 
-def _stop(message: str) -> Outcome:
-    return Outcome("stop", Reading("failed", detail="stopped"), message=message)
-
-
-def _too_long(said: str) -> bool:
-    return any(
-        mark in said
-        for mark in (
-            "context_length_exceeded",
-            "maximum context length",
-            "context size",
-            "context window",
-            "string_above_max_length",
-        )
-    )
-
-
-def _count(value: object) -> int | None:
-    return value if type(value) is int and value >= 0 else None
-
-
-def _usage(found: object) -> Usage | None:
-    """Tokens as billed; None unless both counts are there and are counts."""
-    if not isinstance(found, Mapping):
-        return None
-    prompt = _count(found.get("prompt_tokens"))
-    completion = _count(found.get("completion_tokens"))
-    if prompt is None or completion is None:
-        return None
-    details = found.get("prompt_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, Mapping) else 0
-    return Usage(prompt, min(_count(cached) or 0, prompt), completion)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds the server asks everybody to wait; 0 if it does not say.
-
-    `retry-after-ms` (OpenAI), `retry-after` in seconds or as an HTTP date.
+    Attributes:
+        concurrency: Most calls in flight the caller allows.
+        allowed: Calls in flight allowed now; halved when the server asks for fewer,
+            raised by one per `allowed` answers until `concurrency` again.
+        in_flight: Calls being made now.
+        peak: The most that were in flight at once.
     """
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = headers.get(name)
-        if not text:
-            continue
-        try:
-            seconds = float(text) * unit
-        except ValueError:
-            from email.utils import parsedate_to_datetime
 
+    def __init__(
+        self,
+        concurrency: int,
+        *,
+        requests_per_minute: float | None = None,
+        tokens_per_minute: float | None = None,
+    ) -> None:
+        """Open the gate; calls are spaced evenly to keep to the rates, if any."""
+        self.concurrency = concurrency
+        self.allowed = float(concurrency)
+        self.in_flight = self.peak = 0
+        self._rpm, self._tpm = requests_per_minute, tokens_per_minute
+        self._held_until = self._next_start = self._lowered_at = 0.0
+
+    async def enter(self, tokens: int) -> float:
+        """Wait until a call of about this many tokens may start; count it in.
+
+        Returns:
+            When it starts, on the monotonic clock.
+        """
+        while True:
+            now = time.monotonic()
+            wait = max(self._held_until, self._next_start) - now
+            if wait <= 0 and self.in_flight >= int(self.allowed):
+                wait = 0.02
+            if wait <= 0:
+                break
+            await asyncio.sleep(wait)
+        gap = 60.0 / self._rpm if self._rpm else 0.0
+        if self._tpm:
+            gap = max(gap, 60.0 * tokens / self._tpm)
+        self._next_start = max(now, self._next_start) + gap
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        return now
+
+    def leave(self, *, fine: bool) -> None:
+        """A call has ended; `fine` if the server answered it."""
+        self.in_flight -= 1
+        if fine and self.allowed < self.concurrency:
+            self.allowed = min(self.concurrency, self.allowed + 1 / self.allowed)
+
+    def hold(self, seconds: float) -> None:
+        """Nobody starts a call for so long; the longest wish counts."""
+        self._held_until = max(self._held_until, time.monotonic() + seconds)
+
+    def slow_down(self, started: float) -> None:
+        """The server asked for fewer calls, answering one that started then.
+
+        One burst of refusals is one message: calls that started before the last
+        halving say nothing new.
+        """
+        if started >= self._lowered_at:
+            self._lowered_at = time.monotonic()
+            self.allowed = max(1.0, self.allowed / 2)
+
+
+def backoff(attempt: int, *, first: float, longest: float = 30.0) -> float:
+    """Seconds before the next attempt: doubled each time, at most `longest`.
+
+    `attempt` were made so far, 1 and up; `first` is the wait before the second. Jitter
+    takes up to a half, so that workers that failed together don't return together.
+    """
+    wait = min(longest, first * 2.0 ** (attempt - 1))
+    return wait * random.uniform(0.5, 1.0)
+
+
+# An HTTP connection for every call in flight, found without a search: the client's own
+# pool looks at all its connections twice for every request, which at 64 calls in flight
+# is a third of the CPU time of a run. Here every lane is a pool of one connection, and
+# a free lane is the top of a stack. All else stays the library's.
+
+
+def http_library() -> Any:  # noqa: ANN401
+    """The HTTP library the installed openai is built on: httpx2, formerly httpx."""
+    import openai
+
+    name = openai.DefaultAsyncHttpxClient.__mro__[1].__module__.split(".")[0]
+    return importlib.import_module(name)
+
+
+def lane_client(timeout: float) -> Any:  # noqa: ANN401
+    """An HTTP client for `AsyncOpenAI`, with lanes.
+
+    None where the environment names a proxy, which only the library's own transport
+    knows how to use. `timeout`: seconds to connect, and for any single read or write.
+    """
+    if any(name != "no" for name in getproxies()):
+        return None
+    import openai
+
+    lanes = _lanes(http_library())
+    return openai.DefaultAsyncHttpxClient(transport=lanes, timeout=timeout)
+
+
+def _lanes(library: Any) -> Any:  # noqa: ANN401
+    """The transport, of a subclass of whichever library is in use."""
+    ssl = library.create_ssl_context()
+    lanes: list[Any] = []
+    free: list[Any] = []
+
+    def new_lane() -> Any:  # noqa: ANN401
+        limits = library.Limits(max_connections=1, max_keepalive_connections=1)
+        lanes.append(library.AsyncHTTPTransport(verify=ssl, limits=limits))
+        return lanes[-1]
+
+    class Stream(library.AsyncByteStream):  # type: ignore[misc]
+        """An answer's body; its lane is free again when it is closed."""
+
+        def __init__(self, inner: Any, lane: Any) -> None:  # noqa: ANN401
+            self._inner, self._lane = inner, lane
+
+        async def __aiter__(self) -> Any:  # noqa: ANN401
+            async for part in self._inner:
+                yield part
+
+        async def aclose(self) -> None:
+            lane, self._lane = self._lane, None
             try:
-                seconds = parsedate_to_datetime(text).timestamp() - time.time()
-            except (TypeError, ValueError):
-                continue
-        if seconds == seconds:  # "nan" is a float, too
-            return min(max(seconds, 0.0), MAX_RETRY_AFTER)
-    return 0.0
+                await self._inner.aclose()
+            finally:
+                if lane is not None:
+                    free.append(lane)
+
+    class Lanes(library.AsyncBaseTransport):  # type: ignore[misc]
+        async def handle_async_request(self, request: Any) -> Any:  # noqa: ANN401
+            lane = free.pop() if free else new_lane()
+            try:
+                response = await lane.handle_async_request(request)
+            except BaseException:
+                free.append(lane)
+                raise
+            response.stream = Stream(response.stream, lane)
+            return response
+
+        async def aclose(self) -> None:
+            for lane in lanes:
+                await lane.aclose()
+
+    return Lanes()

@@ -1,4 +1,4 @@
-"""The run: workers ask, one clock paces them, one bookkeeper books and keeps.
+"""The run: workers ask, one gate paces them, one bookkeeper books and keeps.
 
 Everything here runs in one event loop, in a thread of its own; the user's loop, if
 there is one, is never touched.
@@ -11,55 +11,32 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from reply_resolution.judge.asking import Asker
+from reply_resolution.judge.asking import Asker, Pending, Settings
 from reply_resolution.judge.budget import Ledger
-from reply_resolution.judge.case import Case, Record, Settings
-from reply_resolution.judge.desk import Desk
+from reply_resolution.judge.client import Client, Gate
 from reply_resolution.judge.identity import ADAPTATIONS
+from reply_resolution.judge.job import Job
 from reply_resolution.judge.keeping import Bookkeeper
-from reply_resolution.judge.pacing import Gate
-from reply_resolution.judge.store import CacheStore
+from reply_resolution.judge.results import Tally
 
 #: Seconds in which calls in flight may end after an interrupt.
 GRACE = 2.0
 
 
 class Engine:
-    """Judges the missing entries of a worklist.
+    """Judges the missing entries of a job.
 
     Attributes:
-        record: What became of the entries, and the sums.
-        gate: Paces the calls; knows how many were in flight.
+        tally: What became of the entries, and the sums.
     """
 
     def __init__(
-        self,
-        *,
-        desk: Desk,
-        cache: CacheStore,
-        ledger: Ledger,
-        settings: Settings,
-        owner: str,
-        run_id: str,
+        self, job: Job, ledger: Ledger, settings: Settings, *, owner: str, run_id: str
     ) -> None:
-        """Get everything ready; nothing is sent before `main` runs.
-
-        Args:
-            desk: What is to be asked, as whom, and how to reach the server.
-            cache: Keeps verdicts and claims.
-            ledger: Books calls.
-            settings: Limits of the run.
-            owner: Holds the claims.
-            run_id: Names the run in the diary of calls.
-        """
-        self.record = Record()
-        self._desk, self._cache, self._ledger = desk, cache, ledger
-        self._settings, self._owner, self._run_id = settings, owner, run_id
-        self.gate = Gate(
-            settings.concurrency,
-            requests_per_minute=settings.requests_per_minute,
-            tokens_per_minute=settings.tokens_per_minute,
-        )
+        """Get everything ready; nothing is sent before `main` runs."""
+        self.tally = Tally()
+        self._job, self._settings = job, settings
+        self._owner, self._run_id = owner, run_id
         self._ready: deque[int] = deque()
         self._elsewhere: list[int] = []
         self._claimed: set[str] = set()
@@ -67,7 +44,9 @@ class Engine:
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
         self._pending: Iterator[int] = iter(())
-        self._books = Bookkeeper(cache, ledger, bounded=settings.bounded)
+        self._books = Bookkeeper(
+            job.store, ledger, self.tally, bounded=settings.bounded
+        )
         self._asker: Asker
 
     # The run
@@ -79,57 +58,55 @@ class Engine:
             RunStoppedError: The server refused the run as a whole.
             CacheError: Results could not be kept.
         """
-        self._books.start()
-        client = self._desk.client()
+        job, settings, store = self._job, self._settings, self._job.store
+        gate = Gate(
+            settings.concurrency,
+            requests_per_minute=settings.requests_per_minute,
+            tokens_per_minute=settings.tokens_per_minute,
+        )
+        client = Client(job.endpoint, params=job.params, timeout=settings.timeout)
         self._asker = Asker(
-            desk=self._desk,
+            job=job,
             client=client,
             books=self._books,
-            ledger=self._ledger,
-            gate=self.gate,
-            record=self.record,
-            settings=self._settings,
+            gate=gate,
+            tally=self.tally,
+            settings=settings,
             run_id=self._run_id,
             drop_claim=self._drop_claim,
             start_over=self._start_over,
         )
-        self._pending = self._desk.missing()
+        store.register_judge(job.identity, job.rubric)
+        self._pending = iter(job.missing())
         try:
-            if not self._desk.dialect_known:
+            if not job.dialect_known:
                 await self._run([self._try_out()])
             while not self._ended:
-                workers = range(self._settings.concurrency)
+                workers = range(settings.concurrency)
                 await self._run([self._worker() for _ in workers])
                 if self._ended or not await self._wait_for_others():
                     break
         finally:
             try:
                 self._books.commit()
-                self._cache.release(self._claimed, self._owner)
+                store.release(self._claimed, self._owner)
             finally:
                 await client.close()
-        self.record.tally.refusal = self._books.refusal
-        self.record.tally.overbilled = self._books.overbilled
         for error in (self._stop_error, self._books.broken):
             if error is not None:
                 raise error
 
     @property
     def _ended(self) -> bool:
-        books = self._books
-        return self._stopping or books.refusal is not None or books.broken is not None
-
-    @property
-    def unreached(self) -> str:
-        """Why a row was not reached, one word: budget, interrupted or stopped."""
-        return self._books.unreached(interrupted=self.record.tally.interrupted)
+        full = self.tally.refusal is not None
+        return self._stopping or full or self._books.broken is not None
 
     def interrupt(self) -> None:
         """Stop as the user asks; called in the loop. The second time, at once."""
-        if self.record.tally.interrupted:
+        if self.tally.interrupted:
             self._cancel()
         else:
-            self.record.tally.interrupted = self._stopping = True
+            self.tally.interrupted = self._stopping = True
             self._books.close()
             asyncio.get_running_loop().call_later(GRACE, self._cancel)
 
@@ -161,7 +138,7 @@ class Engine:
 
     async def _worker(self) -> None:
         while (entry := self._next(self._settings.concurrency)) is not None:
-            await self._asker.judge(Case(self._desk.item(entry)))
+            await self._asker.judge(Pending(self._job.worklist.item(entry)))
 
     def _next(self, block: int) -> int | None:
         """The next entry that nobody else is judging, claimed; None at the end."""
@@ -176,21 +153,31 @@ class Engine:
 
     def _claim(self, entries: list[int]) -> list[int]:
         """Claim entries: those that are ours become ready, the others come back."""
-        keys = {self._desk.key(e): e for e in entries}
-        # Longer than one verdict can take, so that a claim ends only with its owner.
-        lease = 900.0 + 2 * self._settings.attempts * self._settings.timeout
-        mine = self._cache.claim(list(keys), self._owner, lease)
+        keys = self._keys(entries)
+        # Longer than a verdict and the wait for its turn can take, so that a claim
+        # ends only with its owner.
+        own = self._settings
+        apart = 60.0 / own.requests_per_minute if own.requests_per_minute else 0.0
+        if own.tokens_per_minute:
+            tokens = 3 * own.max_completion_tokens
+            apart = max(apart, 60.0 * tokens / own.tokens_per_minute)
+        lease = 900.0 + 2 * (own.attempts * own.timeout + own.concurrency * apart)
+        mine = self._job.store.claim(list(keys), self._owner, lease)
         self._claimed |= mine
         self._ready.extend(e for key, e in keys.items() if key in mine)
         return [e for key, e in keys.items() if key not in mine]
 
+    def _keys(self, entries: Iterable[int]) -> dict[str, int]:
+        keys = self._job.worklist.keys
+        return {keys[entry]: entry for entry in entries}
+
     async def _wait_for_others(self) -> bool:
         """Wait for verdicts other processes are getting; True if some came to us."""
         while self._elsewhere and not self._ended:
-            keys = {self._desk.key(e): e for e in self._elsewhere}
-            done = set(self._cache.get_frame(list(keys))["key"])
-            self.record.tally.waited_for += len(done)
-            self.record.taken += [e for key, e in keys.items() if key in done]
+            keys = self._keys(self._elsewhere)
+            done = set(self._job.store.get_frame(list(keys))["key"])
+            self.tally.waited_for += len(done)
+            self.tally.taken |= {e for key, e in keys.items() if key in done}
             left = [e for key, e in keys.items() if key not in done]
             self._elsewhere = self._claim(left) if left else []
             if self._ready:
@@ -207,29 +194,33 @@ class Engine:
         A schema may be refused (a 400 says so) or accepted and ignored (only the
         answer shows it). The first row is asked by schema and, if the answer does not
         fit, by tool; the second as plain JSON. If nothing fits, the model is to blame
-        and not the form, and the usual form is used.
+        and not the form, and the usual form is used. A row that was filtered before
+        it was answered shows nothing: the next one takes its place.
         """
         for form in (self._asker.usual.answer, ADAPTATIONS[-1]):
-            entry = self._next(1)
-            if entry is None or self._desk.dialect_known:
-                return
-            if form != self._asker.usual.answer:
-                self._asker.use(replace(self._asker.usual, answer=form))
-            case = Case(self._desk.item(entry), trying=True)
-            await self._asker.judge(case)
-            if case.first is None:  # its form was not in doubt
+            answered = False
+            while not answered:
+                entry = self._next(1)
+                if entry is None:
+                    return
+                if form != self._asker.usual.answer:
+                    self._asker.use(replace(self._asker.usual, answer=form))
+                pending = Pending(self._job.worklist.item(entry), trying=True)
+                await self._asker.judge(pending)
+                answered = pending.best is not None or entry in self.tally.failures
+            if pending.first is None:  # its form was not in doubt
                 return
 
-    def _start_over(self, case: Case) -> None:
+    def _start_over(self, pending: Pending) -> None:
         """Another judge id: other keys, so other things are claimed and missing."""
-        self._cache.release(self._claimed, self._owner)
-        self._claimed.clear()
+        store = self._job.store
+        store.release(self._claimed, self._owner)
         self._ready.clear()
         self._elsewhere.clear()
-        self._claimed |= self._cache.claim([case.item.key], self._owner)
-        spent = {case.item.entry, *self.record.failures}
-        self._pending = (e for e in self._desk.missing() if e not in spent)
+        self._claimed = store.claim([pending.item.key], self._owner)
+        spent = {pending.item.entry, *self.tally.failures}
+        self._pending = (e for e in self._job.missing() if e not in spent)
 
     def _drop_claim(self, key: str) -> None:
-        self._cache.release([key], self._owner)
+        self._job.store.release([key], self._owner)
         self._claimed.discard(key)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import json
 import os
 from pathlib import Path
+import re
 from typing import TYPE_CHECKING, Any
 
 from reply_resolution.errors import CacheError, ReplyResolutionError
-from reply_resolution.judge.identity import JudgeIdentity, verdict_key
+from reply_resolution.judge.identity import TOKEN_LIMITS, JudgeIdentity, verdict_key
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.judge.sqlite import Database
 from reply_resolution.judge.store import FRAME_SCHEMA, Attempt, StoredVerdict, Trace
 
 if TYPE_CHECKING:  # cache.py imports this module
@@ -42,17 +42,16 @@ class ImportReport:
 
 
 def verdict_rows(
-    db: Database, where: str, values: Sequence[object] = ()
+    cache: "Cache", where: str, values: Sequence[object] = ()
 ) -> Iterator[StoredVerdict]:
-    """Verdicts `v` that fit a WHERE, row by row: a file may be larger than memory."""
-    with db.locked() as connection:
-        for row in connection.execute(
-            "SELECT lower(hex(v.key)), j.judge_id, a.user_message, v.vote, "
-            f"{', '.join(FRAME_SCHEMA)}, a.raw FROM verdicts v "
-            f"JOIN judges j ON j.id = v.judge JOIN answers a ON a.id = v.id {where}",
-            values,
-        ):
-            yield StoredVerdict._make(row)
+    """Verdicts `v` that fit a WHERE, row by row: a cache may be larger than memory."""
+    for key, *row in cache.stream(
+        "SELECT v.key, j.judge_id, a.user_message, v.vote, "
+        f"{', '.join(FRAME_SCHEMA)}, a.raw FROM verdicts v "
+        f"JOIN judges j ON j.id = v.judge JOIN answers a ON a.id = v.id {where}",
+        values,
+    ):
+        yield StoredVerdict(key.hex(), *row)
 
 
 def trace(cache: "Cache", wanted: str, *, arm: str | None = None) -> list[Trace]:
@@ -71,17 +70,16 @@ def trace(cache: "Cache", wanted: str, *, arm: str | None = None) -> list[Trace]
         CacheError: The cache has nothing of that name.
     """
     rows = cache.read(
-        "SELECT DISTINCT lower(hex(key)) FROM requests WHERE request_id = ? "
-        "AND (? IS NULL OR arm = ?)",
-        (wanted, arm, arm),
+        "SELECT DISTINCT key FROM requests WHERE request_id = ? "
+        "AND arm = coalesce(?, arm)",
+        (wanted, arm),
     )
-    if not rows and 8 <= len(wanted) <= 64:
+    if not rows and re.fullmatch("[0-9a-fA-F]{8,64}", wanted):
+        first, last = (bytes.fromhex(wanted.ljust(64, end)) for end in "0f")
         rows = cache.read(
-            "SELECT lower(hex(key)) FROM verdicts "
-            "WHERE substr(lower(hex(key)), 1, ?) = ?",
-            (len(wanted), wanted.lower()),
+            "SELECT key FROM verdicts WHERE key BETWEEN ? AND ?", (first, last)
         )
-    found = cache.get_many([key for (key,) in rows])
+    found = cache.get_many([key.hex() for (key,) in rows])
     if not found:
         raise CacheError(
             f"cache {cache.name} has no verdict for {wanted!r}"
@@ -99,7 +97,6 @@ def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
     key = bytes.fromhex(verdict.key)
     identity = cache.judge(verdict.judge_id)
     assert identity is not None  # a foreign key
-    body = identity.request(verdict.user_message)
     labels = cache.read(
         f"SELECT {LABEL} FROM judges j JOIN judge_rubrics jr ON jr.judge = j.id "
         "JOIN rubrics r ON r.hash = jr.rubric_hash WHERE j.judge_id = ? "
@@ -116,6 +113,12 @@ def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
         "ORDER BY id",
         (key,),
     )
+    attempts = tuple(Attempt(verdict.key, *row) for row in calls)
+    body = identity.request(verdict.user_message)
+    if _re_asked(verdict, attempts):
+        # The judge id names the usual limit; this answer was given twice that.
+        limit = next(n for n in TOKEN_LIMITS if n in body)
+        body[limit] *= 2
     return Trace(
         verdict=verdict,
         key=verdict.key,
@@ -123,15 +126,25 @@ def _trace(cache: "Cache", verdict: StoredVerdict) -> Trace:
         judge=identity,
         metric_versions=tuple(label for (label,) in labels),
         seen_as=tuple(seen),
-        attempts=tuple(Attempt(verdict.key, *row) for row in calls),
+        attempts=attempts,
     )
 
 
-def export_jsonl(db: Database, path: str | Path) -> int:
+def _re_asked(verdict: StoredVerdict, attempts: Sequence[Attempt]) -> bool:
+    """Whether the answer was asked for again because one before was cut short."""
+    outcomes = [a.outcome for a in attempts]
+    if verdict.status not in outcomes:
+        return False
+    last = len(outcomes) - 1 - outcomes[::-1].index(verdict.status)
+    run_id = attempts[last].run_id
+    return any(a.outcome == "truncated" and a.run_id == run_id for a in attempts[:last])
+
+
+def export_jsonl(db: "Cache", path: str | Path) -> int:
     """Write everything but the ledger as JSON lines; returns how many verdicts.
 
-    What this file has paid is not what another has paid. The export appears whole or
-    not at all.
+    What this cache has paid is not what another has paid. The export appears whole or
+    not at all; the same content is the same bytes, whichever database keeps it.
     """
     path, verdicts = Path(path), 0
     part = path.with_name(path.name + ".part")
@@ -150,7 +163,7 @@ def export_jsonl(db: Database, path: str | Path) -> int:
     return verdicts
 
 
-def _records(db: Database) -> Iterator[dict[str, Any]]:
+def _records(db: "Cache") -> Iterator[dict[str, Any]]:
     yield _HEADER
     for document, created in db.read(
         "SELECT document, created_at FROM rubrics ORDER BY name, number"
@@ -176,11 +189,11 @@ def _records(db: Database) -> Iterator[dict[str, Any]]:
         }
     for verdict in verdict_rows(db, "ORDER BY v.id"):
         yield {"type": "verdict", **verdict._asdict()}
-    with db.locked() as connection:
-        for rid, arm, key in connection.execute(
-            "SELECT request_id, nullif(arm, ''), lower(hex(key)) FROM requests"
-        ):
-            yield {"type": "request", "request_id": rid, "arm": arm, "key": key}
+    for rid, arm, key in db.stream(
+        "SELECT request_id, nullif(arm, ''), key FROM requests "
+        "ORDER BY request_id, arm, key"
+    ):
+        yield {"type": "request", "request_id": rid, "arm": arm, "key": key.hex()}
     for (document,) in db.read("SELECT document FROM calibrations ORDER BY id"):
         yield {"type": "calibration", "document": json.loads(document)}
 

@@ -1,13 +1,18 @@
-"""Who judged, and what exactly was asked: judge id and verdict key.
+"""Who judged, and what exactly was asked: dialect, judge id and verdict key.
 
 Three steps, each a hash of content: the metric version (everything in the rubric), the
 judge id (what determines the request), the verdict key (judge id, the exact bytes of
 the user message, the vote). The request is *built* by the identity that is hashed, so
 what is sent and what is hashed cannot drift apart.
+
+Servers that speak the same API differ: some refuse `max_completion_tokens`, a
+temperature, `minimum` in a schema, or schemas altogether; some accept a schema and
+ignore it. A `Dialect`, found by asking and not by a list of model names, says how one
+server is asked; it is part of the judge id.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 import hashlib
 import json
 import re
@@ -19,6 +24,8 @@ from reply_resolution.judge.rubric import ENCODE, Rubric
 
 #: How the answer's schema is asked for, best first.
 ADAPTATIONS = ("json_schema", "tool", "json_object")
+#: Names of the parameter that limits an answer's tokens, the usual one first.
+TOKEN_LIMITS = ("max_completion_tokens", "max_tokens")
 _TOOL = "verdict"
 #: Parts of the request that come from rubric, model and row, never from parameters.
 _OWNED = {"model", "messages", "response_format", "tools", "tool_choice", "stream", "n"}
@@ -90,7 +97,7 @@ class JudgeIdentity:
             endpoint: Base URL; cleaned by `clean_endpoint`.
             params: Other parameters as sent. Never a key or a header.
             adaptation: How the schema is asked for; one of `ADAPTATIONS`.
-            schema: The schema as sent, where a server needed another spelling of it.
+            schema: The schema as sent; None is the rubric's.
 
         Raises:
             JudgeError: The adaptation is unknown, or a parameter isn't JSON.
@@ -202,6 +209,124 @@ class JudgeIdentity:
             )
             body["response_format"] = {"type": "json_object"}
         return body | self.params
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How one server and model are asked.
+
+    Attributes:
+        answer: `json_schema` (strict response format), `tool` (a forced call) or
+            `json_object` (any object; the schema is then in the system message).
+        bounds: `range` (the schema as written) or `enum` (minimum and maximum of a
+            whole number written out as the list of its values).
+        tokens: The name of the parameter that limits the answer's tokens.
+        dropped: Names of parameters left out because the server refuses them.
+    """
+
+    answer: str = "json_schema"
+    bounds: str = "range"
+    tokens: str = "max_completion_tokens"
+    dropped: tuple[str, ...] = ()
+
+    @classmethod
+    def from_document(cls, found: Mapping[str, Any]) -> "Dialect":
+        """Read what `dataclasses.asdict` gave, back from JSON."""
+        return cls(**{**found, "dropped": tuple(found.get("dropped", ()))})
+
+    def identity(
+        self,
+        rubric: Rubric,
+        *,
+        model: str,
+        endpoint: str,
+        params: Mapping[str, Any],
+        max_completion_tokens: int | None,
+    ) -> JudgeIdentity:
+        """The judge this dialect makes: what is sent, and so who judged."""
+        sent = {k: v for k, v in params.items() if k not in self.dropped}
+        if max_completion_tokens is not None:
+            sent[self.tokens] = max_completion_tokens
+        return JudgeIdentity.of(
+            rubric,
+            model=model,
+            endpoint=endpoint,
+            params=sent,
+            adaptation=self.answer,
+            schema=self.schema(rubric.schema),
+        )
+
+    def schema(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """The schema as sent; field order is kept, since models write in it.
+
+        >>> bounded = {"type": "integer", "minimum": 1, "maximum": 3}
+        >>> Dialect(bounds="enum").schema({"properties": {"score": bounded}})
+        {'properties': {'score': {'type': 'integer', 'enum': [1, 2, 3]}}}
+        """
+        if self.bounds == "range":
+            return dict(schema)
+        fields = {}
+        for name, spec in schema.get("properties", {}).items():
+            low, high = spec.get("minimum"), spec.get("maximum")
+            if isinstance(low, int) and isinstance(high, int):
+                rest = {
+                    k: v for k, v in spec.items() if k not in {"minimum", "maximum"}
+                }
+                spec = {**rest, "enum": list(range(low, high + 1))}
+            fields[name] = spec
+        return {**schema, "properties": fields}
+
+    def changes(self) -> str:
+        """In words, what differs from the usual request; "" if nothing does."""
+        said = []
+        if self.answer != "json_schema":
+            said.append(f"answer asked for as {self.answer}")
+        if self.bounds != "range":
+            said.append("score range sent as a list of values")
+        if self.tokens != "max_completion_tokens":
+            said.append(f"token limit sent as {self.tokens}")
+        said += [f"{name} left out" for name in self.dropped]
+        return "; ".join(said)
+
+    def next_form(self) -> "Dialect | None":
+        """The next way to ask for an answer; None after the last."""
+        at = ADAPTATIONS.index(self.answer) + 1
+        return replace(self, answer=ADAPTATIONS[at]) if at < len(ADAPTATIONS) else None
+
+    def adapted(self, refusal: str, params: Mapping[str, Any]) -> "Dialect | None":
+        """What to send instead, after a 400 that says what the server does not take.
+
+        Args:
+            refusal: The server's message and the parameter it names, as text.
+            params: The sampling parameters asked for.
+
+        Returns:
+            The next dialect to try, or None if the refusal names nothing that was sent
+            and can be changed. Every step changes something for good, so that a chain
+            of refusals ends after a handful.
+
+        >>> Dialect().adapted("Unknown parameter: 'max_completion_tokens'", {}).tokens
+        'max_tokens'
+        """
+        text = refusal.lower()
+        # OpenAI's refusal of max_tokens names max_completion_tokens too, so the switch
+        # is made one way only.
+        if self.tokens == "max_completion_tokens" and _names(text, self.tokens):
+            return replace(self, tokens="max_tokens")
+        for name in params:
+            if name not in self.dropped and _names(text, re.escape(name.lower())):
+                return replace(self, dropped=(*self.dropped, name))
+        if self.bounds == "range" and _names(text, "minimum", "maximum"):
+            return replace(self, bounds="enum")
+        words = {
+            "json_schema": "response_format|schema|structured|grammar|guided|strict",
+            "tool": "tools?|tool_choice|functions?|schema|strict",
+        }.get(self.answer)
+        return self.next_form() if words and re.search(words, text) else None
+
+
+def _names(text: str, *words: str) -> bool:
+    return any(re.search(rf"(?<![a-z_]){w}(?![a-z_])", text) for w in words)
 
 
 def verdict_key(judge_id: str, user_message: str, vote: int = 0) -> str:

@@ -6,9 +6,11 @@ committed back yet stays counted in full, so grouping never loosens the cap.
 """
 
 import asyncio
+from datetime import UTC, datetime
 
 from reply_resolution.judge.budget import Ledger, Reservation
-from reply_resolution.judge.client import Outcome
+from reply_resolution.judge.reading import Outcome
+from reply_resolution.judge.results import Tally
 from reply_resolution.judge.store import Attempt, CacheStore, Refusal, StoredVerdict
 
 #: Verdicts are committed when so many are waiting, or the oldest waits so long.
@@ -18,29 +20,25 @@ COMMIT_SECONDS = 1.0
 _ASK_AGAIN = 0.1
 
 
+def utc_now() -> str:
+    """UTC time, ISO 8601 to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
 class Bookkeeper:
-    """Books calls, keeps verdicts, commits both.
+    """Books calls, keeps verdicts, commits both; all within one event loop.
 
     Attributes:
-        refusal: The cap that ended the run; None if none did.
         broken: What went wrong while writing; None if nothing.
-        overbilled: Whether the server billed more than a call's worst case.
     """
 
-    def __init__(self, cache: CacheStore, ledger: Ledger, *, bounded: bool) -> None:
-        """Use one cache and one ledger; `start` comes before anything else.
-
-        Args:
-            cache: Keeps verdicts.
-            ledger: Books calls.
-            bounded: Whether a cap on tokens or USD must hold.
-        """
-        self.overbilled = False
-        self._bounded = bounded
-        self.refusal: Refusal | None = None
+    def __init__(
+        self, cache: CacheStore, ledger: Ledger, tally: Tally, *, bounded: bool
+    ) -> None:
+        """Use one cache and one ledger; `bounded`: a cap on tokens or USD must hold."""
         self.broken: BaseException | None = None
-        self._cache, self._ledger = cache, ledger
-        self._loop: asyncio.AbstractEventLoop
+        self._cache, self._ledger, self._tally = cache, ledger, tally
+        self._bounded = bounded
         self._wanted: list[tuple[int, int, asyncio.Future[Reservation | None]]] = []
         self._booking: asyncio.Handle | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -49,18 +47,15 @@ class Bookkeeper:
         self._settled: list[tuple[Reservation, int | None, int | None, int | None]] = []
         self._closed = False
 
-    def start(self) -> None:
-        """Work in the loop that is running now."""
-        self._loop = asyncio.get_running_loop()
-
     async def book(self, prompt_bytes: int, max_tokens: int) -> Reservation | None:
         """Book one call; None where a cap ends the run (or it is being stopped)."""
         if self._closed:
             return None
-        future: asyncio.Future[Reservation | None] = self._loop.create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Reservation | None] = loop.create_future()
         self._wanted.append((prompt_bytes, max_tokens, future))
         if self._booking is None:
-            self._booking = self._loop.call_soon(self._book)
+            self._booking = loop.call_soon(self._book)
         try:
             return await future
         except asyncio.CancelledError:
@@ -83,8 +78,8 @@ class Bookkeeper:
             if len(made) < len(wanted) and self._settled:
                 # What is settled but not committed is still counted in full.
                 self.commit()
-                left = [(w[0], w[1]) for w in wanted[len(made) :]]
-                made += self._ledger.reserve_many(left)
+                left = [] if self._closed else wanted[len(made) :]
+                made += self._ledger.reserve_many([(w[0], w[1]) for w in left])
         except BaseException as error:
             self._fail(error)
             for *_, future in wanted:
@@ -92,15 +87,17 @@ class Bookkeeper:
             return
         for (*_, future), reservation in zip(wanted, made, strict=False):
             future.set_result(reservation)
-        self._wanted = wanted[len(made) :] + self._wanted
+        self._wanted = wanted[len(made) :]
         if not self._wanted:
             return
         refusal = self._ledger.refusal
-        if refusal is not None and refusal.final:
-            self.refusal = refusal
+        if self._closed or (refusal is not None and refusal.final):
+            self._tally.refusal = self._tally.refusal or refusal
             self.close()
         else:
-            self._booking = self._loop.call_later(_ASK_AGAIN, self._book)
+            self._booking = asyncio.get_running_loop().call_later(
+                _ASK_AGAIN, self._book
+            )
 
     def close(self) -> None:
         """Book nothing any more; whoever waits for a booking gets None."""
@@ -110,29 +107,20 @@ class Bookkeeper:
                 future.set_result(None)
         self._wanted = []
 
-    def unreached(self, *, interrupted: bool) -> str:
-        """Why a row was not reached, one word: budget, interrupted or stopped."""
-        if interrupted:
-            return "interrupted"
-        return "budget" if self.refusal is not None else "stopped"
+    def settle(self, reservation: Reservation, outcome: Outcome | None) -> float | None:
+        """Note what a booked call cost; None (cancelled) and the unknown in full.
 
-    def settle(self, reservation: Reservation, outcome: Outcome | None) -> None:
-        """Note what a booked call cost; None (cancelled) and the unknown in full."""
+        Returns:
+            USD; None where price or usage is not known.
+        """
         usage = outcome.usage if outcome is not None else None
-        if outcome is not None and not outcome.billed:
-            self._settled.append((reservation, 0, 0, 0))
-        elif usage is None:
-            self._settled.append((reservation, None, None, None))
-        else:
-            self._settled.append(
-                (
-                    reservation,
-                    usage.prompt_tokens,
-                    usage.completion_tokens,
-                    usage.cached_tokens,
-                )
-            )
+        tokens: tuple[int | None, int | None, int | None] = (None, None, None)
+        if usage is not None:
+            tokens = usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens
+        unbilled = outcome is not None and not outcome.billed
+        self._settled.append((reservation, *((0, 0, 0) if unbilled else tokens)))
         self._later()
+        return self._ledger.cost_usd(*tokens)
 
     def keep(self, verdict: StoredVerdict | None, attempts: list[Attempt]) -> None:
         """Note a verdict (None if there is none to keep) and its calls."""
@@ -146,7 +134,8 @@ class Bookkeeper:
 
     def _later(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(COMMIT_SECONDS, self._commit_now)
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(COMMIT_SECONDS, self._commit_now)
 
     def _commit_now(self) -> None:
         self._timer = None
@@ -163,27 +152,27 @@ class Bookkeeper:
     def commit(self) -> None:
         """Write down what is noted, in one transaction: verdicts and what they cost.
 
+        What cannot be written now stays noted, for the last commit of the run.
+
         Raises:
             CacheError: It cannot be written.
         """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        verdicts, self._verdicts = self._verdicts, []
-        attempts, self._attempts = self._attempts, []
-        settled, self._settled = self._settled, []
-        if not (verdicts or attempts or settled):
+        if not (self._verdicts or self._attempts or self._settled):
             return
         kept_within = True
         with self._cache.transaction():
-            self._cache.put_many(verdicts)
-            self._cache.add_attempts(attempts)
-            if settled:
-                kept_within = self._ledger.settle_many(settled)
+            self._cache.put_many(self._verdicts)
+            self._cache.add_attempts(self._attempts)
+            if self._settled:
+                kept_within = self._ledger.settle_many(self._settled)
+        self._verdicts, self._attempts, self._settled = [], [], []
         if not kept_within:
-            self.overbilled = True
-            if self._bounded and self.refusal is None:
+            self._tally.overbilled = True
+            if self._bounded and self._tally.refusal is None:
                 # No cap can hold against a server that bills more than was asked
                 # for, so nothing more is asked.
-                self.refusal = Refusal("over", "run", True)
+                self._tally.refusal = Refusal("over", "run", True)
                 self.close()

@@ -5,8 +5,9 @@ the metric version and of the judge id.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields
+import re
+from typing import Any
 
 from reply_resolution.errors import RubricError
 
@@ -34,14 +35,6 @@ class Preparation:
             and of the reply; each cut is said in the verdict's `status_detail`.
     """
 
-    OPTIONS: ClassVar[tuple[str, ...]] = (
-        "strip_html",
-        "strip_quotes",
-        "mask",
-        "phone_region",
-        "max_chars",
-    )
-
     strip_html: bool = False
     strip_quotes: bool = False
     mask: bool = False
@@ -54,10 +47,8 @@ class Preparation:
                 raise RubricError(
                     f"preparation {name} {getattr(self, name)!r} is not true or false."
                 )
-        region = self.phone_region
-        if region is not None and not (
-            isinstance(region, str) and len(region) == 2 and region.isupper()
-        ):
+        region, limit = self.phone_region, self.max_chars
+        if region is not None and not re.fullmatch("[A-Z]{2}", str(region)):
             raise RubricError(
                 f"preparation phone_region {region!r} is not a country of two capital "
                 "letters, such as US or DE."
@@ -66,10 +57,7 @@ class Preparation:
             raise RubricError(
                 "preparation phone_region does nothing without mask = true; set both."
             )
-        limit = self.max_chars
-        if limit is not None and (
-            isinstance(limit, bool) or not isinstance(limit, int) or limit < _SMALLEST
-        ):
+        if limit is not None and (type(limit) is not int or limit < _SMALLEST):
             raise RubricError(
                 f"preparation max_chars {limit!r} is not a whole number of {_SMALLEST} "
                 "or more; less would leave nothing to judge."
@@ -77,20 +65,13 @@ class Preparation:
 
     def __bool__(self) -> bool:
         """Whether anything is done at all; asked for every row, so kept cheap."""
-        return (
-            self.strip_html
-            or self.strip_quotes
-            or self.mask
-            or self.max_chars is not None
-        )
+        limited = self.max_chars is not None
+        return self.strip_html or self.strip_quotes or self.mask or limited
 
     def document(self) -> dict[str, Any]:
         """The options that are on, for the hash; empty when nothing is done."""
-        return {
-            name: getattr(self, name)
-            for name in self.OPTIONS
-            if getattr(self, name) not in (False, None)
-        }
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: x for name, x in options.items() if x not in (False, None)}
 
     def apply(self, values: Mapping[str, object]) -> tuple[dict[str, object], str]:
         """Prepare the fields of one row.
@@ -104,30 +85,22 @@ class Preparation:
         Raises:
             RubricError: Masking is asked for and its extra is not installed.
         """
+        from reply_resolution.judge import cleaning
+
         row = dict(values)
         steps: list[Callable[[str], str]] = []
         if self.strip_html:
-            from reply_resolution.judge.mail import html_to_text
-
-            steps.append(html_to_text)
+            steps.append(cleaning.html_to_text)
         if self.strip_quotes:
-            from reply_resolution.judge.mail import strip_quotes
-
-            steps.append(strip_quotes)
+            steps.append(cleaning.strip_quotes)
         if self.mask:
-            from reply_resolution.judge.masking import Masker
-
             # One per row: the same address gets the same mask in every field.
-            steps.append(Masker(self.phone_region).mask)
+            steps.append(cleaning.Masker(self.phone_region).mask)
         for step in steps:
             row = {name: _each_text(value, step) for name, value in row.items()}
         if self.max_chars is None:
             return row, ""
         return _cut(row, self.max_chars)
-
-
-def _is_turns(value: object) -> bool:
-    return value is not None and not isinstance(value, str)
 
 
 def _each_text(value: object, step: Callable[[str], str]) -> object:
@@ -169,16 +142,14 @@ def _cut(row: dict[str, object], limit: int) -> tuple[dict[str, object], str]:
         kept = max(_length(value) - excess, 0 if name == "reply" else floor)
         if kept >= _length(value):
             continue
-        if _is_turns(value):
-            turns = list(value)  # type: ignore[call-overload]
+        if isinstance(value, list):
             dropped = 0
-            while turns and _length(turns) > kept:
-                turns.pop(0)
+            while _length(value[dropped:]) > kept:
                 dropped += 1
-            row[name] = turns
+            row[name] = value[dropped:]
             said.append(f"{dropped} oldest turn{'s' if dropped != 1 else ''}")
-        elif isinstance(value, str):
-            row[name], missing = _shorten(value, kept, name)
+        else:
+            row[name], missing = _shorten(str(value), kept, name)
             said.append(f"{missing} characters of {name}")
     return row, "cut: " + ", ".join(said) if said else ""
 

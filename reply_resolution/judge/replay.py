@@ -7,11 +7,9 @@ import polars as pl
 
 from reply_resolution.errors import CacheError, VersionMismatchError
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.desk import fetch
 from reply_resolution.judge.identity import JudgeIdentity
-from reply_resolution.judge.job import check_table
-from reply_resolution.judge.outcome_table import verdict_table
-from reply_resolution.judge.worklist import Worklist
+from reply_resolution.judge.job import Worklist, check_table, fetch
+from reply_resolution.judge.results import verdict_table
 from reply_resolution.tables.replies import empty_expr
 
 
@@ -50,7 +48,7 @@ def replay(
 def _replay(
     replies: pl.DataFrame, store: Cache, judge_id: str | None, votes: int
 ) -> pl.DataFrame:
-    where = str(store.path) if store.path is not None else "in memory"
+    where = store.name.removeprefix("the cache ")
     empty = replies.select(empty_expr("reply")).to_series().to_numpy()
     rows = np.flatnonzero(~empty)
     whole: list[tuple[JudgeIdentity, str, Worklist, pl.DataFrame]] = []
@@ -89,7 +87,7 @@ def _replay(
         found,
         drawn=np.ones(replies.height, dtype=bool),
         probability=np.ones(replies.height),
-        new_entries=set(),
+        new_entries=(),
         failures={},
         unreached="",
         metric_version=version,
@@ -100,18 +98,10 @@ def _replay(
 
 def _judges(store: Cache, start: str) -> list[tuple[JudgeIdentity, str]]:
     """Every judge in the cache with the newest metric version it served."""
-    # What served what is no question a store has to answer for judging, so it is not
-    # part of `CacheStore`; only this file's own tables know.
-    pairs = store.read(
-        "SELECT j.judge_id, r.hash FROM judge_rubrics jr JOIN judges j ON j.id = "
-        "jr.judge JOIN rubrics r ON r.hash = jr.rubric_hash ORDER BY r.created_at, "
-        "r.number"
-    )
     labels = dict(store.versions().select("hash", "metric_version").iter_rows())
-    newest = {judge_id: labels[rubric_hash] for judge_id, rubric_hash in pairs}
     found = []
-    for judge_id, version in newest.items():
+    for judge_id, rubric_hash in store.judges().items():
         identity = store.judge(judge_id)
         if identity is not None and judge_id.startswith(start):
-            found.append((identity, version))
+            found.append((identity, labels[rubric_hash]))
     return found

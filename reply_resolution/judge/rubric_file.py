@@ -1,6 +1,6 @@
 """Reading a rubric file, and checking its levels and schema."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import difflib
 import json
 from pathlib import Path
@@ -10,17 +10,10 @@ from typing import Any
 from reply_resolution.errors import RubricError
 from reply_resolution.judge.prepare import Preparation
 
-_KEYS = [
-    "name",
-    "wording",
-    "wording_file",
-    "levels",
-    "cut",
-    "role",
-    "schema",
-    "fields",
-    "preparation",
-]
+_KEYS = (
+    *("name", "wording", "wording_file", "levels", "cut", "role", "schema"),
+    *("fields", "preparation"),
+)
 
 
 def read_rubric_file(path: Path) -> dict[str, Any]:
@@ -67,7 +60,7 @@ def read_rubric_file(path: Path) -> dict[str, Any]:
         except TypeError as error:
             raise RubricError(
                 f"preparation in {path} is not usable: {error}. It may set "
-                f"{', '.join(Preparation.OPTIONS)}."
+                f"{', '.join(Preparation.__dataclass_fields__)}."
             ) from error
     return data
 
@@ -115,47 +108,41 @@ def check_schema(text: str, name: str) -> dict[str, Any]:
         raise RubricError(f"the schema of rubric {name!r} is not JSON: {error}.") from (
             error
         )
-    for wrong, why in _complaints(schema):
-        if wrong:
-            raise RubricError(
-                f"the schema of rubric {name!r} {why}. A verdict is an object with an "
-                "integer `score` of 1 to 5 and a text `reason`."
-            )
+    wrong = _complaint(schema)
+    if wrong:
+        raise RubricError(
+            f"the schema of rubric {name!r} {wrong}. A verdict is an object with an "
+            "integer `score` of 1 to 5 and a text `reason`."
+        )
     return dict(schema)
 
 
-def _complaints(schema: Any) -> Iterator[tuple[bool, str]]:  # noqa: ANN401
-    """What may be wrong with a schema, each after what it builds on."""
+def _complaint(schema: Any) -> str:  # noqa: ANN401
+    """The first thing that is wrong with a schema; "" if nothing is."""
     fields: Any = schema.get("properties") if isinstance(schema, dict) else None
-    yield (
-        not isinstance(fields, dict) or schema.get("type") != "object",
-        ("must describe an object with these two properties"),
-    )
+    if not isinstance(fields, dict) or schema.get("type") != "object":
+        return "must describe an object with these two properties"
     for key in ("score", "reason"):
-        yield not isinstance(fields.get(key), dict), f"lacks {key!r}"
-    extra = sorted(set(fields) - {"score", "reason"})
-    yield (
-        bool(extra),
-        (
-            f"has fields a verdict has no column for: {', '.join(extra)}; ask for "
-            "more in the reason"
-        ),
-    )
+        if not isinstance(fields.get(key), dict):
+            return f"lacks {key!r}"
+    if extra := sorted(set(fields) - {"score", "reason"}):
+        return (
+            f"has fields a verdict has no column for: {', '.join(extra)}; ask for more "
+            "in the reason"
+        )
     score = fields["score"]
     bounds = score.get("enum") or [score.get("minimum"), score.get("maximum")]
-    yield (
-        score.get("type") != "integer" or bounds not in ([1, 5], [1, 2, 3, 4, 5]),
-        (
+    if score.get("type") != "integer" or bounds not in ([1, 5], [1, 2, 3, 4, 5]):
+        return (
             f"has the score {json.dumps(score)}; it must be an integer bound to 1..5 "
             '("minimum": 1, "maximum": 5, or an enum)'
-        ),
-    )
-    yield fields["reason"].get("type") != "string", "must have a string as `reason`"
-    yield (
-        sorted(schema.get("required", ())) != ["reason", "score"],
-        ("must require both score and reason"),
-    )
-    yield (
-        schema.get("additionalProperties") is not False,
-        ("must set additionalProperties to false (strict structured output needs it)"),
-    )
+        )
+    if fields["reason"].get("type") != "string":
+        return "must have a string as `reason`"
+    if sorted(schema.get("required", ())) != ["reason", "score"]:
+        return "must require both score and reason"
+    if schema.get("additionalProperties") is not False:
+        return (
+            "must set additionalProperties to false (strict structured output needs it)"
+        )
+    return ""

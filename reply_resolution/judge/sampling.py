@@ -51,7 +51,6 @@ def draw(
     sample: float | None = None,
     seed: int = 0,
     arm: str = "arm",
-    request_id: str = "request_id",
 ) -> Draw:
     """Draw replies and put them in judging order.
 
@@ -67,7 +66,6 @@ def draw(
             above 0 and below 1 is a share of the replies.
         seed: Any whole number. Another seed is another order.
         arm: Column of the arm; a frame without it is one group.
-        request_id: Column of the request's id.
 
     Raises:
         TableError: The sample size is not positive.
@@ -79,7 +77,7 @@ def draw(
     """
     rows = replies.height
     limit = row_limit(sample, rows)
-    ids = replies[request_id].cast(pl.String)
+    ids = replies["request_id"].cast(pl.String)
     names = pl.Series([None] * rows, dtype=pl.String)
     if arm in replies.columns:
         names = replies[arm].cast(pl.String)
@@ -87,9 +85,8 @@ def draw(
     known = {
         name: 1 << i for i, name in enumerate(names.unique().sort().to_list()[:62])
     }
-    frame = pl.DataFrame(
-        {"row": np.arange(rows), "id": ids, "arm": names}
-    ).with_columns(
+    frame = pl.DataFrame({"row": np.arange(rows), "id": ids, "arm": names})
+    frame = frame.with_columns(
         pl.col("id").fill_null(""),
         bit=pl.col("arm").replace_strict(known, default=1 << 62, return_dtype=pl.Int64),
     )
@@ -102,28 +99,20 @@ def draw(
     )
     # Within a round the groups come in hash order, so that none is always first.
     units = units.sort("rank", "hash", "id").with_columns(
-        end=pl.col("size").cum_sum(), place=pl.int_range(pl.len())
+        place=pl.int_range(pl.len()), taken=pl.col("size").cum_sum() <= limit
     )
-    taken = (pl.col("end") <= limit) | (pl.col("place") == 0)
     # A request too large for what is left ends the sample: skipping it for a smaller
-    # one would prefer requests with few arms.
+    # one would prefer requests with few arms. One request is always taken.
+    taken = pl.col("taken") | (pl.col("place") == 0)
     units = units.with_columns(taken=taken.cum_min() if rows else taken)
-    units = units.with_columns(
-        probability=pl.col("taken").mean().over("group"),
-    )
     # A group of which nothing was drawn still had its chance; say the overall one.
     overall = units["taken"].mean() or 1.0
+    share = pl.col("taken").mean().over("group")
     units = units.with_columns(
-        pl.when(pl.col("probability") == 0)
-        .then(pl.lit(overall))
-        .otherwise("probability")
-        .alias("probability")
+        probability=pl.when(share == 0).then(pl.lit(overall)).otherwise(share)
     )
-    back = frame.join(
-        units.select("id", "place", "taken", "probability"), on="id", how="left"
-    )
+    back = frame.join(units, on="id", how="left").sort("row")
     ordered = back.filter("taken").sort("place", "arm", "row", nulls_last=True)
-    back = back.sort("row")
     return Draw(
         order=ordered["row"].to_numpy().astype(np.int64),
         drawn=back["taken"].to_numpy(),
@@ -139,15 +128,12 @@ def row_limit(sample: float | None, rows: int) -> int:
     """
     if sample is None:
         return rows
-    allowed = (
-        "Give a whole number of replies (1 or more), a share between 0 and 1, or "
-        "nothing to judge all."
-    )
     number = isinstance(sample, int | float) and not isinstance(sample, bool)
-    if not number or not 0 < sample < float("inf"):
-        raise TableError(f"sample {sample!r} is not a sample size. {allowed}")
-    if sample < 1:
+    if number and 0 < sample < 1:
         return max(1, int(sample * rows))
-    if sample != int(sample):
-        raise TableError(f"sample {sample!r} is not a sample size. {allowed}")
-    return min(int(sample), rows)
+    if number and 1 <= sample < float("inf") and sample == int(sample):
+        return min(int(sample), rows)
+    raise TableError(
+        f"sample {sample!r} is not a sample size. Give a whole number of replies (1 or "
+        "more), a share between 0 and 1, or nothing to judge all."
+    )

@@ -1,6 +1,6 @@
 """The SQLite file itself: opening, schema, transactions, and errors in plain words."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 import os
@@ -9,7 +9,7 @@ import re
 import sqlite3
 import sys
 import threading
-from typing import Any, Self
+from typing import Any
 import warnings
 
 from reply_resolution.errors import CacheError
@@ -104,12 +104,6 @@ class Database:
         self.read_only = read_only
         self._connection: sqlite3.Connection | None = None
         self._open()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def name(self) -> str:
@@ -260,6 +254,18 @@ class Database:
         """All rows of a query."""
         with self.locked() as connection:
             return connection.execute(sql, values).fetchall()
+
+    def stream(
+        self, sql: str, values: Sequence[object] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query one by one: the file may be larger than memory."""
+        with self.locked() as connection:
+            yield from connection.execute(sql, values)
+
+    def write(self, sql: str, rows: Iterable[Sequence[object]]) -> int:
+        """Run a statement for every row, in one transaction; the rows changed."""
+        with self.transaction(), self.locked() as connection:
+            return connection.executemany(sql, rows).rowcount
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:

@@ -4,17 +4,14 @@ The ledger books the worst case, replaces it by the actual, and sums up.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from datetime import UTC, datetime
 import time
 from typing import Any
 
 from reply_resolution.errors import BudgetError
+from reply_resolution.judge import ledger_rules as rules
 from reply_resolution.judge.owner import is_gone
 from reply_resolution.judge.sqlite import Database
 from reply_resolution.judge.store import Actual, Booking, Cap, Refusal, Totals
-
-_OLDEST_S = 3600.0  # no call lasts an hour
-_SUMS = ", ".join(f"coalesce(sum({name}), 0)" for name in Totals._fields)
 
 
 def claim(
@@ -68,28 +65,16 @@ def release(db: Database, keys: Collection[str], owner: str) -> None:
             )
 
 
-def today() -> str:
-    """The calendar day, UTC."""
-    return datetime.now(UTC).date().isoformat()
-
-
 def _sums(run: Callable[..., Any], scope: str, run_id: str, day: str) -> Totals:
-    if scope == "run":
-        where, value = "run_id = ?", run_id
-    elif scope == "day":
-        where, value = "day = ?", day
-    else:  # a month is the days that start with it
-        where, value = "day BETWEEN ? || '-01' AND ? || '-31'", day[:7]
-    values = (value,) * where.count("?")
-    return Totals._make(
-        run(f"SELECT {_SUMS} FROM spend WHERE {where}", values).fetchone()
-    )
+    where, values = rules.within(scope, run_id, day)
+    found = run(f"SELECT {rules.SUMS} FROM spend WHERE {where}", values).fetchone()
+    return Totals._make(found)
 
 
 def totals(db: Database, scope: str, run_id: str) -> Totals:
     """The ledger's sums over a scope: run, day or month (UTC)."""
     with db.locked() as connection:
-        return _sums(connection.execute, scope, run_id, today())
+        return _sums(connection.execute, scope, run_id, rules.today())
 
 
 def book(
@@ -108,26 +93,18 @@ def book(
         The numbers of the calls booked (a prefix of `bookings`), and why the next one
         was refused.
     """
-    ids: list[int] = []
-    refusal = None
     with db.transaction() as run:
-        day, clock = today(), time.time()
+        day, clock = rules.today(), time.time()
         sums = [(cap, _sums(run, cap.scope, run_id, day)) for cap in caps]
-        added = Booking(0, 0)
-        for booking in bookings:
-            refusal = _refusal(sums, len(ids), added, booking)
-            if refusal is not None:
-                break
-            ids.append(
-                run(
-                    "INSERT INTO calls (run_id, day, owner, booked_at, state, tokens, "
-                    "micro_usd) VALUES (?, ?, ?, ?, 'open', ?, ?)",
-                    (run_id, day, owner, clock, *booking),
-                ).lastrowid
-            )
-            added = Booking(
-                added.tokens + booking.tokens, added.micro_usd + booking.micro_usd
-            )
+        fit, refusal = rules.fitting(sums, bookings)
+        ids: list[int] = [
+            run(
+                "INSERT INTO calls (run_id, day, owner, booked_at, state, tokens, "
+                "micro_usd) VALUES (?, ?, ?, ?, 'open', ?, ?)",
+                (run_id, day, owner, clock, *booking),
+            ).lastrowid
+            for booking in bookings[:fit]
+        ]
         if ids:
             run(
                 "INSERT INTO spend (run_id, day, open_calls, open_tokens, "
@@ -135,33 +112,15 @@ def book(
                 "UPDATE SET open_calls = open_calls + excluded.open_calls, "
                 "open_tokens = open_tokens + excluded.open_tokens, "
                 "open_micro_usd = open_micro_usd + excluded.open_micro_usd",
-                (run_id, day, len(ids), *added),
+                (
+                    run_id,
+                    day,
+                    fit,
+                    sum(b.tokens for b in bookings[:fit]),
+                    sum(b.micro_usd for b in bookings[:fit]),
+                ),
             )
     return ids, refusal
-
-
-def _refusal(
-    sums: Sequence[tuple[Cap, Totals]], calls: int, added: Booking, booking: Booking
-) -> Refusal | None:
-    for cap, total in sums:
-        if cap.scope == "run" and (
-            (cap.tokens is not None and total.over_tokens)
-            or (cap.micro_usd is not None and total.over_micro_usd)
-        ):
-            return Refusal("over", cap.scope, True)
-        # Totals: calls, tokens and price that are over, then the same in flight.
-        for limit, most, spent, in_flight, held, wanted in zip(
-            ("calls", "tokens", "usd"),
-            cap[1:],
-            total[:3],
-            total[3:6],
-            (calls, *added),
-            (1, *booking),
-            strict=True,
-        ):
-            if most is not None and spent + in_flight + held + wanted > most:
-                return Refusal(limit, cap.scope, spent + wanted > most)
-    return None
 
 
 def book_actuals(db: Database, run_id: str, actuals: Sequence[Actual]) -> Totals:
@@ -173,14 +132,11 @@ def book_actuals(db: Database, run_id: str, actuals: Sequence[Actual]) -> Totals
                 (actual.call_id,),
             ).fetchone()
             if row is None or row[2] not in ("open", "lost"):
-                raise BudgetError(
-                    f"call {actual.call_id} of the ledger is "
-                    f"{row[2] if row else 'unknown'}; a booking is settled once."
-                )
+                raise BudgetError(rules.unsettled(actual, row[2] if row else None))
             if row[2] == "lost":  # written off at full value while it was answered
                 continue
             _close(run, actual, *row)
-        return _sums(run, "run", run_id, today())
+        return _sums(run, "run", run_id, rules.today())
 
 
 def _close(
@@ -192,11 +148,7 @@ def _close(
     tokens: int,
     micro_usd: int,
 ) -> None:
-    calls, spent, paid = 1, tokens, micro_usd  # in full, unless we know better
-    if actual.state == "released":
-        calls = spent = paid = 0
-    elif actual.state == "settled":
-        spent, paid = actual.tokens, actual.micro_usd
+    calls, spent, paid = rules.closing(actual, tokens, micro_usd)
     run(
         "UPDATE calls SET state = ?, actual_tokens = ?, actual_micro_usd = ? "
         "WHERE id = ?",
@@ -225,7 +177,7 @@ def book_lost(db: Database) -> int:
         "SELECT id, run_id, day, state, tokens, micro_usd FROM calls "
         "WHERE state = 'open' AND (booked_at < ? OR owner = ?)"
     )
-    old = time.time() - _OLDEST_S
+    old = time.time() - rules.OLDEST_S
     lost = 0
     for owner in [owner for (owner,) in owners if is_gone(owner)] or [""]:
         if db.read(f"{query} LIMIT 1", (old, owner)):  # else no need to write

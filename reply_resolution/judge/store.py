@@ -231,6 +231,10 @@ class CacheStore(Protocol):
     """A place that keeps paid verdicts, and the ledger of what was paid."""
 
     @property
+    def name(self) -> str:
+        """The place as messages name it; never with a password."""
+
+    @property
     def read_only(self) -> bool:
         """Whether nothing can be kept."""
 

@@ -7,6 +7,7 @@ data give the same bytes (no date, a fixed hash salt).
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+import hashlib
 from html import escape
 import io
 import re
@@ -89,4 +90,8 @@ def render(figure: Any, alt: str) -> Figure:  # noqa: ANN401
     svg = svg[svg.index("<svg") :]
     # Metadata carries only vocabulary addresses; the page should name none.
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # Every figure calls its parts figure_1, axes_1, ...; on one page they would meet.
+    prefix = "f" + hashlib.sha256((alt + svg).encode()).hexdigest()[:8]
+    svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
+    svg = re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", svg)
     return Figure(svg=svg.strip(), alt=alt)

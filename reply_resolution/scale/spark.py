@@ -14,12 +14,11 @@ import uuid
 import polars as pl
 
 from reply_resolution.errors import CacheError, JudgeError, TableError
-from reply_resolution.judge.endpoint import resolve_endpoint
+from reply_resolution.judge.client import resolve_endpoint
 from reply_resolution.judge.job import at_least_one, opened
 from reply_resolution.judge.judge import judge_replies
-from reply_resolution.judge.outcome_table import GIVEN
+from reply_resolution.judge.results import GIVEN, JudgeRun
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.judge.run import JudgeRun
 from reply_resolution.scale.spark_draw import (
     GROUP,
     HASH,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from reply_resolution.errors import BudgetError
-from reply_resolution.judge import sqlite_ledger
+from reply_resolution.judge import ledger_rules
 from reply_resolution.judge.budget import (
     OVERHEAD_TOKENS,
     Ledger,
@@ -22,10 +22,16 @@ from reply_resolution.judge.cache import Cache
 PRICE = Price(input=1.0, output=10.0, cached=0.1, worst_input=1.25)
 
 
+@pytest.fixture(params=["file", pytest.param("postgres", marks=pytest.mark.scale)])
+def place(request, tmp_path, new_schema):
+    """Where the cache of a test is, on every database."""
+    return new_schema() if request.param == "postgres" else tmp_path / "cache.sqlite"
+
+
 @pytest.fixture
-def cache(tmp_path):
+def cache(place):
     """An empty cache."""
-    with Cache.open(tmp_path / "cache.sqlite") as opened:
+    with Cache.open(place) as opened:
         yield opened
 
 
@@ -176,23 +182,23 @@ def test_without_a_cap_on_tokens_or_usd_overbilling_stops_nothing(cache):
 
 def test_periods_count_every_run_of_the_day_and_month(cache, monkeypatch):
     """A day's cap holds over runs; the next day begins anew; a month goes on."""
-    monkeypatch.setattr(sqlite_ledger, "today", lambda: "2026-11-30")
+    monkeypatch.setattr(ledger_rules, "today", lambda: "2026-11-30")
     day, month = Limits(max_calls=3, period="day"), Limits(max_calls=4, period="month")
     first = Ledger(cache, [day, month], "one")
     assert [reserve(first, 1, 1) is not None for _ in range(2)] == [True, True]
     second = Ledger(cache, [day, month], "two")
     assert [reserve(second, 1, 1) is not None for _ in range(2)] == [True, False]
     assert (second.refusal.limit, second.refusal.scope) == ("calls", "day")
-    monkeypatch.setattr(sqlite_ledger, "today", lambda: "2026-12-01")
+    monkeypatch.setattr(ledger_rules, "today", lambda: "2026-12-01")
     assert [reserve(second, 1, 1) is not None for _ in range(4)] == [True] * 3 + [False]
     assert spent(cache, "two", "month").calls == 3
-    monkeypatch.setattr(sqlite_ledger, "today", lambda: "2026-12-02")
+    monkeypatch.setattr(ledger_rules, "today", lambda: "2026-12-02")
     assert [reserve(second, 1, 1) is not None for _ in range(2)] == [True, False]
     assert second.refusal.scope == "month"
     assert spent(cache, "two", "day").calls == 1
     assert spent(cache, "two").calls == 5
     # a call booked yesterday is settled on yesterday's page
-    monkeypatch.setattr(sqlite_ledger, "today", lambda: "2027-01-01")
+    monkeypatch.setattr(ledger_rules, "today", lambda: "2027-01-01")
     assert spent(cache, "two", "month").calls == 0
 
 
@@ -227,25 +233,22 @@ SPEND = """
     """
 
 
-def test_threads_and_processes_never_pass_the_cap(cache):
+def test_threads_and_processes_never_pass_the_cap(cache, place):
     """Two processes of eight threads spend up to the cap and not a millionth more."""
     code = textwrap.dedent(SPEND)
     workers = [
-        subprocess.Popen([sys.executable, "-c", code, str(cache.path), "8"])
+        subprocess.Popen([sys.executable, "-c", code, str(place), "8"])
         for _ in range(2)
     ]
     assert [w.wait(120) for w in workers] == [0, 0]
     found = spent(cache)
     assert found.open_calls == 0
     assert 0.047 < found.usd <= 0.05
-    with cache.locked() as connection:
-        actual = connection.execute(
-            "SELECT sum(actual_micro_usd) FROM calls"
-        ).fetchone()
-    assert actual[0] == round(found.usd * 1e6)
+    ((actual,),) = cache.read("SELECT sum(actual_micro_usd) FROM calls")
+    assert actual == round(found.usd * 1e6)
 
 
-def test_a_killed_process_leaves_its_bookings_counted(cache):
+def test_a_killed_process_leaves_its_bookings_counted(cache, place):
     """What was in flight at a kill stays booked in full, and is told as lost."""
     code = """
         import os, signal, sys
@@ -258,7 +261,7 @@ def test_a_killed_process_leaves_its_bookings_counted(cache):
         os.kill(os.getpid(), signal.SIGKILL)
         """
     killed = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(cache.path)], check=False
+        [sys.executable, "-c", textwrap.dedent(code), str(place)], check=False
     )
     assert killed.returncode == -9
     assert cache.totals("run", "run").open_calls == 3
@@ -269,7 +272,7 @@ def test_a_killed_process_leaves_its_bookings_counted(cache):
     assert reserve(ledger, 1, 1) is None
 
 
-def test_nobody_waits_for_a_dead_process(cache, monkeypatch):
+def test_nobody_waits_for_a_dead_process(cache, place):
     """A refusal becomes final once the bookings in its way belong to nobody."""
     ledger = Ledger(cache, Limits(max_calls=2), "run")
     code = """
@@ -280,7 +283,7 @@ def test_nobody_waits_for_a_dead_process(cache, monkeypatch):
         os.kill(os.getpid(), signal.SIGKILL)
         """
     subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code), str(cache.path)], check=False
+        [sys.executable, "-c", textwrap.dedent(code), str(place)], check=False
     )
     assert cache.totals("run", "run").open_calls == 2
     ledger._looked = -10.0  # a second has passed
@@ -296,7 +299,7 @@ def test_a_booking_older_than_any_call_is_lost(cache, monkeypatch):
     )
     reserve(Ledger(cache, None, "run"), 936, 100)
     assert cache.book_lost() == 0
-    monkeypatch.setattr(sqlite_ledger, "_OLDEST_S", -1.0)
+    monkeypatch.setattr(ledger_rules, "OLDEST_S", -1.0)
     assert cache.book_lost() == 1
     assert spent(cache).total_tokens == 1100
 
@@ -342,6 +345,16 @@ def test_a_long_prompt_costs_what_its_tier_costs():
     assert price.micro_usd(999, 10) == 1009
     assert price.micro_usd(1001, 10) == 2032
     assert price_for("claude-sonnet-4-5").long_prompt == 200_000
+
+
+def test_what_writing_the_provider_s_cache_costs_is_settled():
+    """Where it costs more, every prompt token that was not read is taken as written."""
+    price = Price(input=1, output=10, cached=0.1, cache_write=1.25)
+    assert price.micro_usd(1000, 10, 200) == 800 * 1.25 + 200 * 0.1 + 10 * 10
+    assert price.worst_micro_usd(1000, 10) == 1350
+    known = price_for("claude-sonnet-4-5")
+    assert known.cache_write > known.input
+    assert known.micro_usd(1000, 0) == 1000 * known.cache_write
 
 
 def test_a_local_server_has_no_price_by_its_models_name():

@@ -13,12 +13,16 @@ import pytest
 
 from reply_resolution.errors import JudgeError
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.client import MAX_RETRY_AFTER, _retry_after
-from reply_resolution.judge.dialect import Dialect, adapt
-from reply_resolution.judge.endpoint import resolve_endpoint
+from reply_resolution.judge.client import resolve_endpoint
+from reply_resolution.judge.identity import Dialect
+from reply_resolution.judge.job import MAX_MESSAGE_BYTES
 from reply_resolution.judge.judge import judge_replies
-from reply_resolution.judge.reading import read_completion, read_text
-from reply_resolution.judge.worklist import MAX_MESSAGE_BYTES
+from reply_resolution.judge.reading import (
+    MAX_RETRY_AFTER,
+    read_completion,
+    read_text,
+    retry_after,
+)
 
 Make = Callable[..., pl.DataFrame]
 
@@ -105,13 +109,13 @@ def test_half_an_emoji_in_a_reason_is_made_writable() -> None:
 
 def test_retry_after_is_read_in_every_form() -> None:
     """Milliseconds, seconds, a date; nonsense is no wait, an hour is cut."""
-    assert _retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
-    assert _retry_after({"retry-after": "2"}) == 2.0
+    assert retry_after({"retry-after-ms": "1500", "retry-after": "9"}) == 1.5
+    assert retry_after({"retry-after": "2"}) == 2.0
     when = format_datetime(datetime.now(UTC) + timedelta(seconds=30), usegmt=True)
-    assert 25 < _retry_after({"retry-after": when}) <= 30
+    assert 25 < retry_after({"retry-after": when}) <= 30
     for text in ("soon", "-5", "nan", ""):
-        assert _retry_after({"retry-after": text}) == 0.0
-    assert _retry_after({"retry-after": "3600"}) == MAX_RETRY_AFTER
+        assert retry_after({"retry-after": text}) == 0.0
+    assert retry_after({"retry-after": "3600"}) == MAX_RETRY_AFTER
 
 
 def test_with_nothing_set_the_recorded_judge_stands_in() -> None:
@@ -175,7 +179,7 @@ def test_adapting_ends() -> None:
     seen = []
     while dialect is not None:
         seen.append(dialect)
-        dialect = adapt(dialect, said, {"temperature": 0})
+        dialect = dialect.adapted(said, {"temperature": 0})
     assert len(seen) == len(set(seen)) == 6
     assert seen[-1].answer == "json_object"
 
@@ -283,6 +287,57 @@ def test_no_reply_is_paid_more_than_twice_while_forms_are_tried(
     assert run.verdicts["status"].to_list() == ["invalid", "invalid"]
     # Only the answer in the usual form is kept under this judge id.
     assert judge_replies(make_replies(2), **options).summary.cached == 1
+
+
+@pytest.mark.parametrize("fault", ["content_filter", "500"])
+@pytest.mark.parametrize("refused", ["max_completion_tokens", "json_schema"])
+def test_a_first_row_without_an_answer_leaves_the_judge_as_asked(
+    fault: str, refused: str, make_replies: Make, server: Any, loopback: Any
+) -> None:
+    """What is kept is kept under the judge that was asked, whatever came first."""
+    server.behave(loopback.without(refused), fault, loopback.without(refused))
+    run = judge_replies(make_replies(4), model="m", base_url=server.url, attempts=1)
+    assert run.summary.scored == 3
+    assert run.judge_id == run.verdicts["judge_id"][0]
+    bodies = server.bodies()
+    with Cache.open() as cache:
+        for name in run.verdicts.filter(status="scored")["request_id"]:
+            assert json.loads(cache.trace(name)[0].request) in bodies
+    before = server.calls
+    judge_replies(make_replies(4), model="m", base_url=server.url, attempts=1)
+    # Only what failed is asked again, and an unmet server once more what it takes.
+    assert server.calls - before <= 2 * (fault == "500")
+
+
+def test_a_last_form_that_is_refused_leaves_the_usual_one(
+    make_replies: Make, server: Any, loopback: Any
+) -> None:
+    """Some servers take a schema but no json_object: a bad model stays `invalid`."""
+
+    def behaviour(request: Any) -> Any:
+        if request.body.get("response_format", {}).get("type") == "json_object":
+            return loopback.error(400, "'response_format.type' must be 'json_schema'")
+        return loopback.completion(request, "I would give it a 4.")
+
+    server.behave(behaviour)
+    run = judge_replies(make_replies(4), model="m", base_url=server.url)
+    assert run.verdicts["status"].to_list() == ["invalid"] * 4
+    assert server.calls == 2 * 4 + 1
+
+
+def test_the_trace_of_an_answer_asked_for_twice_is_exact(
+    make_replies: Make, server: Any
+) -> None:
+    """After an answer that was cut short the limit was doubled, and `trace` says so."""
+    server.behave("good", "truncated", "good")
+    run = judge_replies(
+        make_replies(2), model="m", base_url=server.url, concurrency=1, seed=1
+    )
+    name = run.verdicts.filter(attempts=2)["request_id"].item()
+    with Cache.open() as cache:
+        trace = cache.trace(name)[0]
+    assert json.loads(trace.request) == server.bodies()[2]
+    assert server.bodies()[2]["max_completion_tokens"] == 2048
 
 
 def test_a_server_that_changes_its_mind_stops_the_run(

@@ -1,6 +1,7 @@
 """The fault drill: what one judged reply yields when the server always misbehaves."""
 
 from collections.abc import Callable
+import json
 from pathlib import Path
 from typing import Any
 
@@ -263,7 +264,12 @@ def test_secrets_stay_out_of_messages_tables_and_the_cache(
     options: dict[str, Any] = {"base_url": server.url, "api_key": key, "cache": cache}
 
     def echo(request: Any) -> Any:
-        return loopback.completion(request, loopback.verdict(3, f"I saw {key}."))
+        answer = loopback.completion(request, loopback.verdict(3, f"I saw {key}."))
+        # Once more as the model's name, and where what is kept of an answer ends.
+        start = json.dumps({**answer.payload, "model": key, "pad": ""})[:-2]
+        pad = "x" * (20_000 - len(start) - 12)
+        answer.payload |= {"model": key, "pad": pad + key}
+        return answer
 
     server.behave(echo)
     run = judge_replies(make_replies(2), model="m", **options)
@@ -286,4 +292,5 @@ def test_secrets_stay_out_of_messages_tables_and_the_cache(
     with Cache.open(cache) as store:
         store.export_jsonl(tmp_path / "out.jsonl")
     for file in tmp_path.iterdir():
-        assert key.encode() not in file.read_bytes(), file.name
+        for told in (key, key[:10]):
+            assert told.encode() not in file.read_bytes(), file.name

@@ -9,17 +9,20 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 from polars.testing import assert_frame_equal
 import pytest
 
 from reply_resolution.errors import BudgetError, CacheError, JudgeError, TableError
-from reply_resolution.judge.budget import Ledger, Limits, Price
+from reply_resolution.judge.budget import Ledger, Limits, Price, Reservation
 from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.judge import estimate, judge_replies, record
+from reply_resolution.judge.keeping import Bookkeeper
+from reply_resolution.judge.results import Tally
 from reply_resolution.judge.rubric import Rubric
+from reply_resolution.judge.store import Refusal
 from reply_resolution.tables.verdicts import VERDICT_SCHEMA
 
 Make = Callable[..., pl.DataFrame]
@@ -88,16 +91,18 @@ def test_columns_that_are_not_sent_reuse_the_verdicts(
 
 
 def test_empty_replies_are_scored_by_rule(make_replies: Make, server: Any) -> None:
-    """An empty reply is a 1 without a call, and says so."""
-    rows = make_replies(4).with_columns(
-        reply=pl.when(pl.col("request_id") == "q2")
+    """An empty reply is a 1 without a call, and says so, whatever was asked."""
+    last = pl.col("request_id") == "q3"
+    rows = make_replies(5).with_columns(
+        request=pl.when(last).then(pl.lit("")).otherwise("request"),
+        reply=pl.when(last | (pl.col("request_id") == "q2"))
         .then(pl.lit(" \u200b"))
-        .otherwise("reply")
+        .otherwise("reply"),
     )
     run = judge_replies(rows, model="m", base_url=server.url)
-    row = run.verdicts.row(2, named=True)
-    assert (row["score"], row["status"], row["status_detail"]) == (1, "scored", "empty")
-    assert (server.calls, run.summary.empty) == (3, 1)
+    said = run.verdicts[2:4].select("score", "status", "status_detail").rows()
+    assert said == [(1, "scored", "empty")] * 2
+    assert (server.calls, run.summary.empty) == (3, 2)
 
 
 def test_votes_are_independent_calls(make_replies: Make, server: Any) -> None:
@@ -222,7 +227,7 @@ def test_without_a_key_the_cache_is_replayed_or_the_gap_is_said(
 
 
 def test_a_cache_that_cannot_be_written_is_replayed(
-    make_replies: Make, server: Any, tmp_path: Path
+    make_replies: Make, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A read-only copy of a cache gives its verdicts back, and never a call."""
     path = tmp_path / "c.sqlite"
@@ -236,6 +241,22 @@ def test_a_cache_that_cannot_be_written_is_replayed(
         )
         with pytest.raises(CacheError, match="reading only"):
             judge_replies(make_replies(4), cache=fixed, **options)
+    # Nor where there is no key: then the file is only read, too.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+    opened = []
+    plain = Cache.open.__func__  # type: ignore[attr-defined]
+
+    def watched(cls: type[Cache], path: Any, *, read_only: bool = False) -> Cache:
+        opened.append(read_only)
+        made: Cache = plain(cls, path, read_only=read_only)
+        return made
+
+    monkeypatch.setattr(Cache, "open", classmethod(watched))
+    url = "https://judge.example.com/v1"
+    with pytest.raises(JudgeError, match="nobody can be asked"):
+        judge_replies(rows, cache=path, model="m", base_url=url)
+    assert judge_replies(rows, cache=path, **options).summary.cached == 3
+    assert opened == [True, False]
     assert server.calls == 3
 
 
@@ -278,6 +299,20 @@ def test_recording_refuses_what_it_cannot_vouch_for(make_replies: Make) -> None:
         record(rows, verdicts, model="m", base_url="https://api.openai.com/v1")
 
 
+def test_recording_does_not_guess_which_verdict_is_meant(make_replies: Make) -> None:
+    """Two verdicts on one reply, or one for two arms of a request, are refused."""
+    rows = make_replies(2)
+    said = pl.DataFrame({"request_id": ["q0", "q0"], "score": [5, 1]})
+    with pytest.raises(TableError, match="two on request 'q0'"):
+        record(rows, said)
+    assert record(rows, said.with_columns(vote=pl.int_range(2))) == 2
+    paired = rows.with_columns(request_id=pl.lit("q0"))
+    with pytest.raises(TableError, match="of which arm"):
+        record(paired, said.head(1))
+    said = said.with_columns(arm=rows["arm"])
+    assert record(paired, said, cache=":memory:") == 2
+
+
 def test_an_estimate_asks_nobody_and_bounds_the_bill(
     make_replies: Make, server: Any
 ) -> None:
@@ -299,14 +334,24 @@ def test_an_estimate_asks_nobody_and_bounds_the_bill(
     assert after.expected_tokens == pytest.approx(4 * 340, rel=0.02)
 
 
+def _interrupt_at(server: Any, *, calls: int) -> None:
+    """Press Ctrl-C once the server has seen so many calls, however slow the machine."""
+
+    def wait() -> None:
+        while server.calls < calls:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 def test_an_interrupt_returns_the_partial_table(
     make_replies: Make, server: Any
 ) -> None:
     """Ctrl-C ends the run in good order; running again goes on from there."""
     server.latency = 0.05
     rows = make_replies(200)
-    timer = threading.Timer(0.6, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    _interrupt_at(server, calls=20)
     run = judge_replies(rows, model="m", base_url=server.url, concurrency=8)
     assert run.summary.interrupted
     assert 0 < run.summary.scored < 200
@@ -325,8 +370,7 @@ def test_a_hanging_call_does_not_hold_an_interrupt_up(
 
     monkeypatch.setattr(engine, "GRACE", 0.1)
     server.behave("good", "hang")
-    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
+    _interrupt_at(server, calls=5)
     run = judge_replies(
         make_replies(5), model="m", base_url=server.url, run_id="r", timeout=60
     )
@@ -483,6 +527,80 @@ def test_an_empty_table_is_an_empty_result(make_replies: Make) -> None:
     run = judge_replies(make_replies(0))
     assert run.verdicts.height == 0
     assert run.summary.calls == 0
+
+
+def test_what_could_not_be_written_is_written_at_the_end(
+    make_replies: Make, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that fails stops the run, and its paid verdicts are tried once more."""
+    keep = Cache.put_many
+    failed: list[int] = []
+
+    def locked_once(cache: Cache, verdicts: Any) -> int:
+        if verdicts and not failed:
+            failed.append(len(verdicts))
+            raise CacheError("the database is locked")
+        return keep(cache, verdicts)
+
+    monkeypatch.setattr(Cache, "put_many", locked_once)
+    with pytest.raises(CacheError, match="locked"):
+        judge_replies(make_replies(200), model="m", base_url=server.url)
+    paid = server.calls
+    again = judge_replies(make_replies(200), model="m", base_url=server.url)
+    assert failed == [64]
+    assert again.summary.cached == paid
+    assert server.calls == 200
+
+
+def test_nothing_is_booked_once_a_server_billed_too_much() -> None:
+    """Found out while a booking waits for room: it gets none, though room was made."""
+
+    class Overbilled:
+        refusal = Refusal("tokens", "run", False)
+        asked = 0
+
+        def reserve_many(self, calls: Any) -> list[Any]:
+            self.asked += len(calls)
+            return []
+
+        def settle_many(self, calls: Any) -> bool:
+            return False
+
+        def cost_usd(self, *tokens: int | None) -> None:
+            return None
+
+    async def scenario() -> None:
+        ledger, tally = Overbilled(), Tally()
+        with Cache.open(":memory:") as cache:
+            books = Bookkeeper(cache, cast(Any, ledger), tally, bounded=True)
+            books.settle(Reservation(1, 10, 0), None)
+            booked = await asyncio.wait_for(books.book(5, 5), 1.0)
+            assert (booked, ledger.asked) == (None, 1)
+        assert tally.refusal == Refusal("over", "run", True)
+
+    asyncio.run(scenario())
+
+
+def test_claims_outlast_a_slow_rate(
+    make_replies: Make, server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits for its turn under a rate limit is not taken by somebody else."""
+    leases = []
+    claim = Cache.claim
+
+    def seen(cache: Cache, keys: Any, owner: str, lease_s: float) -> set[str]:
+        leases.append(lease_s)
+        return claim(cache, keys, owner, lease_s)
+
+    monkeypatch.setattr(Cache, "claim", seen)
+    judge_replies(
+        make_replies(1),
+        model="m",
+        base_url=server.url,
+        concurrency=64,
+        requests_per_minute=0.5,
+    )
+    assert leases[0] >= 2 * 64 * 120
 
 
 def test_rate_limits_space_the_calls(make_replies: Make, server: Any) -> None:

@@ -6,11 +6,15 @@ from typing import Any
 
 import pytest
 
-from reply_resolution.judge.client import Client
-from reply_resolution.judge.dialect import Dialect, identity_in
-from reply_resolution.judge.endpoint import Endpoint, resolve_endpoint
-from reply_resolution.judge.lanes import lane_client
-from reply_resolution.judge.pacing import Gate, backoff
+from reply_resolution.judge.client import (
+    Client,
+    Endpoint,
+    Gate,
+    backoff,
+    lane_client,
+    resolve_endpoint,
+)
+from reply_resolution.judge.identity import Dialect
 from reply_resolution.judge.rubric import Rubric
 
 
@@ -85,11 +89,11 @@ def test_backoff_doubles_with_jitter_and_has_an_end() -> None:
 def test_a_proxy_in_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a proxy is named, the library's own transport does the work."""
     monkeypatch.setattr(
-        "reply_resolution.judge.lanes.getproxies", lambda: {"https": "http://p:3128"}
+        "reply_resolution.judge.client.getproxies", lambda: {"https": "http://p:3128"}
     )
     assert lane_client(1.0) is None
     monkeypatch.setattr(
-        "reply_resolution.judge.lanes.getproxies", lambda: {"no": "localhost"}
+        "reply_resolution.judge.client.getproxies", lambda: {"no": "localhost"}
     )
     assert lane_client(1.0) is not None
 
@@ -150,8 +154,7 @@ def test_azure_is_recognised_by_host_and_version(
 
 def _client(endpoint: Endpoint, rubric: Rubric) -> Client:
     client = Client(endpoint, params={"temperature": 0}, timeout=10)
-    identity = identity_in(
-        Dialect(),
+    identity = Dialect().identity(
         rubric,
         model=endpoint.model,
         endpoint=endpoint.base_url,

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from reply_resolution.errors import RubricError
-from reply_resolution.judge import masking
-from reply_resolution.judge.mail import html_to_text, strip_quotes
+from reply_resolution.judge import cleaning
+from reply_resolution.judge.cleaning import html_to_text, strip_quotes
 from reply_resolution.judge.prepare import Preparation
 from reply_resolution.judge.rubric import Rubric
 
@@ -96,7 +96,7 @@ def test_steps_work_together_and_on_every_turn():
 
 def mask(text, region=None):
     """The text with its masks, alone in its row."""
-    return masking.Masker(region).mask(text)
+    return cleaning.Masker(region).mask(text)
 
 
 @pytest.mark.parametrize(
