@@ -9,8 +9,8 @@ twentieth of all rows. Results of a run are in RESULTS_scale.md.
 """
 
 import json
+import os
 from pathlib import Path
-import resource
 import shutil
 import subprocess
 import sys
@@ -100,11 +100,30 @@ def one(engine: str, design: str, folder: Path) -> None:
     started = time.perf_counter()
     counts = count_scores(frame_in(engine, folder), **DESIGNS[design])
     seconds = time.perf_counter() - started
-    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     found = json.dumps(digest(counts), sort_keys=True)
     (folder.parent / f"{engine}-{design}.json").write_text(found)
-    print(json.dumps({"seconds": seconds, "mb": max(own, began) / 1024}))
+    print(json.dumps({"seconds": seconds, "mb": peak_mb()}))
+
+
+def peak_mb() -> float:
+    """Most memory held at once, MB: of this process and those it started, added up.
+
+    Not `ru_maxrss`, which a process inherits from the one that started it.
+    """
+    family, total = {str(os.getpid())}, 0
+    for path in sorted(Path("/proc").glob("[0-9]*"), key=lambda p: int(p.name)):
+        try:
+            status = dict(
+                line.split(":\t", 1)
+                for line in (path / "status").read_text().splitlines()
+                if ":\t" in line
+            )
+        except OSError:  # it has just ended
+            continue
+        if path.name in family or status["PPid"].strip() in family:
+            family.add(path.name)
+            total += int(status.get("VmHWM", "0 kB").split()[0])
+    return total / 1024
 
 
 def plans(folder: Path) -> None:

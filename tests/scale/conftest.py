@@ -1,9 +1,12 @@
 """What the tests beyond one machine share: engines where they are installed."""
 
 from collections.abc import Iterator
+import importlib.util
 import os
+from pathlib import Path
 import shutil
 import sys
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -34,6 +37,7 @@ def spark() -> Iterator[Any]:
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.driver.memory", "1g")
         .config("spark.driver.host", "127.0.0.1")
@@ -43,3 +47,23 @@ def spark() -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def loopback() -> ModuleType:
+    """The OpenAI-compatible server of the judge's tests, as a module."""
+    path = Path(__file__).parents[1] / "judge" / "loopback.py"
+    spec = importlib.util.spec_from_file_location("tests_scale_loopback", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def server(loopback: Any) -> Iterator[Any]:
+    """A fresh server: behaves well until told otherwise."""
+    with loopback.Loopback() as running:
+        yield running
