@@ -24,13 +24,18 @@ def duckdb() -> Any:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    """A Spark session on two cores of this machine."""
+def with_java() -> None:
+    """PySpark and a Java are there."""
     pytest.importorskip(
         "pyspark", reason="needs PySpark: python3 -m pip install -e '.[scale-test]'"
     )
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         pytest.skip("Spark needs Java 17 (Debian: apt-get install openjdk-17-jre)")
+
+
+@pytest.fixture(scope="session")
+def spark(with_java: None) -> Iterator[Any]:
+    """A Spark session on two cores of this machine."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
