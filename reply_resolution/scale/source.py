@@ -17,7 +17,7 @@ from reply_resolution.errors import TableError
 
 #: Rows per pass of a group-by over ids in polars, which keeps its groups in memory.
 #: The other engines spill to disk by themselves.
-PASS_ROWS = 12_500_000
+PASS_ROWS = 7_500_000
 
 #: A lazy frame of polars or narwhals, and a query on one.
 Lazy = Any
