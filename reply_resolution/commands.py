@@ -47,12 +47,22 @@ def _table(path: str) -> "pl.DataFrame":
     return table.frame
 
 
+def _scan(path: str) -> "pl.DataFrame | pl.LazyFrame":
+    """A table; Parquet files named by a pattern are counted without loading them."""
+    import polars as pl
+
+    pattern = path.endswith(".parquet") and any(sign in path for sign in "*?[")
+    if pattern and not Path(path).exists():
+        return pl.scan_parquet(path)
+    return _table(path)
+
+
 def compare(a: Namespace) -> int:
     """`compare`: effect, interval and p-value of every treatment against control."""
     from reply_resolution.stats.compare import compare as compare_arms
 
     result = compare_arms(
-        _table(a.table),
+        _scan(a.table),
         control=a.control,
         arm=a.arm,
         score=a.score,

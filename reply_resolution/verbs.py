@@ -203,7 +203,8 @@ def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
         epilog=(
             "Without --pair and --cluster, rows are independent. Where a user has\n"
             "several requests give --cluster user_id; where the same requests were\n"
-            "answered in several arms give --pair request_id."
+            "answered in several arms give --pair request_id. A quoted pattern of\n"
+            "Parquet files ('2026-11/*.parquet') is counted without being loaded."
         ),
     )
     parser.add_argument("table", metavar="TABLE", help=f"{_TABLE} with arm and score")

@@ -139,6 +139,23 @@ def test_compare_by_users_and_for_people(run: Run, table: Path) -> None:
     assert _json(run(*words, "--json")[1])["design"] == "clustered"
 
 
+def test_compare_counts_a_pattern_of_files_without_loading_them(
+    run: Run, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two halves by pattern give the document of the whole; no frame is read."""
+    words = ("--control", "control", "--cluster", "user_id", "--json")
+    whole = _json(run("compare", table, *words)[1])
+    frame = pl.read_parquet(table)
+    frame[:200].write_parquet(table.with_name("part-1.parquet"))
+    frame[200:].write_parquet(table.with_name("part-2.parquet"))
+    monkeypatch.setattr(pl, "read_parquet", None)
+    code, out, _ = run("compare", table.with_name("part-*.parquet"), *words)
+    assert (code, _json(out)) == (0, whole)
+    code, out, err = run("compare", table.with_name("none-*.parquet"), *words)
+    assert (code, out) == (1, "")
+    assert "none-*.parquet" in err
+
+
 def test_compare_pairs(run: Run, root: Path) -> None:
     """The replay is compared as pairs of one request."""
     path = root / "data" / "verdicts_replay.jsonl"

@@ -34,7 +34,7 @@ class Draw:
     probability: np.ndarray
 
 
-def _hashes(ids: Sequence[str], seed: int) -> np.ndarray:
+def hashes(ids: Sequence[str], seed: int) -> np.ndarray:
     """64 seeded bits for each id; blake2b, so the same on every machine."""
     key = str(seed).encode()
     digest = hashlib.blake2b
@@ -76,7 +76,7 @@ def draw(
     ['x', 'x', 'y', 'y']
     """
     rows = replies.height
-    limit = _limit(sample, rows)
+    limit = row_limit(sample, rows)
     ids = replies["request_id"].cast(pl.String)
     names = pl.Series([None] * rows, dtype=pl.String)
     if arm in replies.columns:
@@ -93,7 +93,7 @@ def draw(
     units = frame.group_by("id", maintain_order=True).agg(
         pl.col("bit").bitwise_or().alias("group"), pl.len().alias("size")
     )
-    units = units.with_columns(hash=_hashes(units["id"].to_list(), seed))
+    units = units.with_columns(hash=hashes(units["id"].to_list(), seed))
     units = units.sort("group", "hash", "id").with_columns(
         rank=pl.int_range(pl.len()).over("group")
     )
@@ -120,7 +120,12 @@ def draw(
     )
 
 
-def _limit(sample: float | None, rows: int) -> int:
+def row_limit(sample: float | None, rows: int) -> int:
+    """Rows that a sample size means.
+
+    Raises:
+        TableError: The sample size is not positive.
+    """
     if sample is None:
         return rows
     number = isinstance(sample, int | float) and not isinstance(sample, bool)

@@ -2,10 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.comparison import ArmSummary, Comparison, TreatmentEffect
@@ -24,7 +23,7 @@ _EQUAL = (0.8, 1.25)  # planned ratios inside need no studentizing
 
 
 def compare(
-    frame: pl.DataFrame | pl.LazyFrame | ScoreCounts,
+    frame: Any,  # noqa: ANN401
     *,
     control: str,
     arm: str = "arm",
@@ -51,7 +50,8 @@ def compare(
     unequal allocation. The interval is an exact bootstrap (users: cluster-robust t).
 
     Args:
-        frame: A table with an arm and a whole score per row, or its counts already.
+        frame: A table with an arm and a whole score per row (a polars frame, or one of
+            another engine, see `count_scores`), or its `ScoreCounts` already.
         control: The baseline arm.
         arm: Column with the arm.
         score: Column with the score.

@@ -24,11 +24,15 @@ from reply_resolution.stats.repeats import (
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
 
+PAIRS_NEED_NO_STRATA = (
+    "Pairs already compare like with like: the stratum column {!r} changes nothing and "
+    "was not used."
+)
 _AVERAGES_MIN, _AVERAGES_SHARE = 20, 0.2  # from here on fractions are no accident
 
 
 def count(
-    frame: pl.DataFrame | pl.LazyFrame,
+    frame: pl.DataFrame,
     names: Names,
     scale: tuple[int, int],
     *,
@@ -37,7 +41,7 @@ def count(
     """See `reply_resolution.stats.counts.count_scores`."""
     lazy = frame.lazy()
     columns = lazy.collect_schema().names()
-    _check_columns(columns, names)
+    check_columns(columns, names)
     table = _narrow(lazy, columns, names)
     warnings: list[str] = []
     rows = table.height
@@ -50,23 +54,16 @@ def count(
     keys = [role for role in roles if role in table.columns]
     grouped = table.group_by(keys).agg(pl.len().alias("rows"))
     arms = _arms_in_order(table, grouped)
-    _warn_spellings(arms, warnings)
-    grouped = _with_outcome(grouped, names, scale, warnings)
-    _check_versions(grouped, mix_versions)
-    for reason, arm, n in (
-        grouped.filter(pl.col("outcome").is_not_null())
-        .group_by("outcome", "arm")
-        .agg(pl.col("rows").sum())
-        .sort("outcome", "arm", nulls_last=True)
-        .iter_rows()
-    ):
-        excluded[reason][arm] = excluded[reason].get(arm, 0) + n
-    strata = _strata(grouped, names, warnings)
+    warn_spellings(arms, warnings)
+    grouped = with_outcome(grouped, names, scale, warnings)
+    check_versions(grouped, mix_versions)
+    add_outcomes(grouped, excluded)
+    strata = strata_of(grouped, names, warnings)
     usable = grouped.filter(pl.col("outcome").is_null())
     width = scale[1] - scale[0] + 1
 
     pairs = pair_number = units = None
-    counts = _counts(usable, arms, strata, scale, width)
+    counts = count_levels(usable, arms, strata, scale, width)
     if names.pair or names.cluster:
         used = _usable_rows(table, grouped, arms, strata, scale)
         if names.cluster:
@@ -83,10 +80,7 @@ def count(
             if names.cluster:
                 units = pair_units(used, arms, width)
             if names.stratum:
-                warnings.append(
-                    "Pairs already compare like with like: the stratum column "
-                    f"{names.stratum!r} changes nothing and was not used."
-                )
+                warnings.append(PAIRS_NEED_NO_STRATA.format(names.stratum))
         else:
             units = unit_types(used, arms, width, names.cluster or "", names.stratum)
     return ScoreCounts(
@@ -109,7 +103,8 @@ def count(
     )
 
 
-def _check_columns(columns: list[str], names: Names) -> None:
+def check_columns(columns: list[str], names: Names) -> None:
+    """Every column that was named exists, or an error that lists what does."""
     for role, name in (
         ("arm", names.arm),
         ("score", names.score),
@@ -162,7 +157,8 @@ def _arms_in_order(table: pl.DataFrame, grouped: pl.DataFrame) -> tuple[str, ...
     return tuple(a for a in order if a is not None and a.strip())
 
 
-def _warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
+def warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
+    """Say which arms look like one."""
     alike = defaultdict(list)
     for arm in arms:
         alike["".join(arm.split()).casefold()].append(arm)
@@ -174,7 +170,7 @@ def _warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
     )
 
 
-def _with_outcome(
+def with_outcome(
     grouped: pl.DataFrame,
     names: Names,
     scale: tuple[int, int],
@@ -201,6 +197,18 @@ def _with_outcome(
     ).with_columns(pl.col("arm_name").alias("arm"))
 
 
+def add_outcomes(grouped: pl.DataFrame, excluded: Excluded) -> None:
+    """Count the rows that are not used by reason and arm."""
+    for reason, arm, n in (
+        grouped.filter(pl.col("outcome").is_not_null())
+        .group_by("outcome", "arm")
+        .agg(pl.col("rows").sum())
+        .sort("outcome", "arm", nulls_last=True)
+        .iter_rows()
+    ):
+        excluded[reason][arm] = excluded[reason].get(arm, 0) + n
+
+
 def _list_spellings(grouped: pl.DataFrame, warnings: list[str]) -> None:
     """A cell such as "4/5" is read as 4; a reader should know how often, and which."""
     if grouped.schema["score"] != pl.String:
@@ -210,8 +218,9 @@ def _list_spellings(grouped: pl.DataFrame, warnings: list[str]) -> None:
             pl.col("level").is_not_null()
             & ~pl.col("score").str.strip_chars().str.contains(r"^[0-9]+$")
         )
-        .group_by("score", maintain_order=True)
+        .group_by("score")
         .agg(pl.col("rows").sum())
+        .sort("rows", "score", descending=[True, False])
     )
     if not odd.is_empty():
         shown = ", ".join(f"{cell!r} ({n})" for cell, n in odd.head(8).iter_rows())
@@ -263,7 +272,8 @@ def _refuse_averages(grouped: pl.DataFrame, name: str) -> None:
         )
 
 
-def _check_versions(grouped: pl.DataFrame, mix_versions: bool) -> None:
+def check_versions(grouped: pl.DataFrame, mix_versions: bool) -> None:
+    """Refuse scores of several rubrics or judges, unless the caller wants them."""
     if mix_versions:
         return
     usable = grouped.filter(pl.col("outcome").is_null())
@@ -281,9 +291,10 @@ def _check_versions(grouped: pl.DataFrame, mix_versions: bool) -> None:
                 )
 
 
-def _strata(
+def strata_of(
     grouped: pl.DataFrame, names: Names, warnings: list[str]
 ) -> tuple[str, ...]:
+    """Names of the strata, in order; one without a name where there are none."""
     if "stratum" not in grouped.columns or names.pair:
         return ("",)
     values = grouped.get_column("stratum")
@@ -296,13 +307,14 @@ def _strata(
     return tuple(values.fill_null("").unique().sort().to_list())
 
 
-def _counts(
+def count_levels(
     usable: pl.DataFrame,
     arms: tuple[str, ...],
     strata: tuple[str, ...],
     scale: tuple[int, int],
     width: int,
 ) -> Ints:
+    """Usable rows by stratum, arm and level."""
     counts = np.zeros((len(strata), len(arms), width), dtype=np.int64)
     arm_index = {a: i for i, a in enumerate(arms)}
     stratum_index = {s: i for i, s in enumerate(strata)}
@@ -314,6 +326,14 @@ def _counts(
         h = stratum_index[where[i]] if where is not None else 0
         counts[h, arm_index[arm], level] += n
     return counts
+
+
+def lost_statuses(grouped: pl.DataFrame) -> list[str]:
+    """The verdicts' statuses whose rows are not used."""
+    if "status" not in grouped.columns:
+        return []
+    lost = grouped.filter(pl.col("outcome") == pl.col("status"))
+    return lost.get_column("status").unique().sort().to_list()
 
 
 def _usable_rows(
@@ -328,9 +348,7 @@ def _usable_rows(
 
     scores, _ = parse_scores(table.get_column("score"), scale=scale)
     usable = scores.is_not_null()
-    if "status" in table.columns:
-        lost = grouped.filter(pl.col("outcome") == pl.col("status"))
-        bad = lost.get_column("status").unique().to_list()
+    if bad := lost_statuses(grouped):
         usable = usable & ~table.get_column("status").is_in(bad).fill_null(False)
     index = {name: i for i, name in enumerate(arms)}
     picked = [

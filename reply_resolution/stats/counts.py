@@ -138,7 +138,7 @@ class ScoreCounts:
 
 
 def count_scores(
-    frame: pl.DataFrame | pl.LazyFrame,
+    frame: Any,  # noqa: ANN401
     *,
     arm: str = "arm",
     score: str = "score",
@@ -158,7 +158,8 @@ def count_scores(
     their score cell says. Of several votes for a request and arm the first is used.
 
     Args:
-        frame: One row per verdict; a lazy frame is read no further than needed.
+        frame: One row per verdict: a polars frame, or one that narwhals knows (DuckDB,
+            PySpark, Ibis; extra `counts`). A lazy one is counted where it lives.
         arm: Column with the arm.
         score: Column with whole scores; text is read by `parse_scores`.
         pair: Column that names the request, for the paired design.
@@ -200,7 +201,11 @@ def count_scores(
         vote=vote,
         status=status,
     )
-    return count(frame, names, scale, mix_versions=mix_versions)
+    if isinstance(frame, pl.DataFrame):
+        return count(frame, names, scale, mix_versions=mix_versions)
+    from reply_resolution.scale.counts import count_lazily
+
+    return count_lazily(frame, names, scale, mix_versions=mix_versions)
 
 
 def joint_table(counts: ScoreCounts, first: int, second: int) -> Ints:

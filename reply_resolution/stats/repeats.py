@@ -48,12 +48,7 @@ def first_verdicts(
         if not names.pair:
             again = table.filter(first & known).group_by("id").len()
             shared = again.filter(pl.col("len") > 1).height
-            if shared:
-                warnings.append(
-                    f"{plural(shared, 'request id')} occur in more than one arm, but "
-                    "rows were compared as independent. If the same requests were "
-                    f"answered by each arm, pair them: --pair {names.request_id}."
-                )
+            note_shared(shared, names, warnings)
     elif many and "id" not in table.columns:
         table = table.with_row_index("row")
         first_vote = table.get_column("vote").min()
@@ -63,7 +58,8 @@ def first_verdicts(
     kept = table.filter(first).sort("row")
     if kept.height == whole.height:
         return whole, None
-    _note_repeats(table.filter(~first), names, excluded, warnings)
+    again = table.filter(~first).group_by("arm").agg(pl.len())
+    note_repeats(again.sort("arm"), names, excluded, warnings)
     return kept.drop("row"), kept.get_column("row")
 
 
@@ -93,23 +89,37 @@ def warn_users(
             parts = [p.get_column("user") for p in with_arm.partition_by("arm")]
         repeated = any(_has_repeats(part) for part in parts)
     if repeated:
-        unit = "pairs" if names.pair else "rows"
+        note_users(names, warnings)
+
+
+def note_shared(shared: int, names: Names, warnings: list[str]) -> None:
+    """Say that requests were answered by several arms and not paired."""
+    if shared:
         warnings.append(
-            f"Column {names.user_id!r} repeats: several {unit} belong to one user, "
-            "and comparing them as independent makes p-values too small. Make "
-            f"users the units: --cluster {names.user_id}."
+            f"{plural(shared, 'request id')} occur in more than one arm, but rows were "
+            "compared as independent. If the same requests were answered by each arm, "
+            f"pair them: --pair {names.request_id}."
         )
 
 
-def _note_repeats(
-    repeats: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
-) -> None:
-    if not repeats.height:
-        return
-    for arm, n in repeats.group_by("arm").agg(pl.len()).sort("arm").iter_rows():
-        excluded["duplicate"][arm] = n
-    key = names.pair or names.request_id
+def note_users(names: Names, warnings: list[str]) -> None:
+    """Say that users repeat and are not the units."""
+    unit = "pairs" if names.pair else "rows"
     warnings.append(
-        f"Several votes for one {key} and arm: the first was used, "
-        f"{plural(repeats.height, 'row')} not (counted as duplicate)."
+        f"Column {names.user_id!r} repeats: several {unit} belong to one user, and "
+        "comparing them as independent makes p-values too small. Make users the units: "
+        f"--cluster {names.user_id}."
+    )
+
+
+def note_repeats(
+    by_arm: pl.DataFrame, names: Names, excluded: Excluded, warnings: list[str]
+) -> None:
+    """Count rows whose request and arm had their verdict already: arm, rows."""
+    excluded["duplicate"].update(by_arm.iter_rows())
+    key = names.pair or names.request_id
+    rows = plural(sum(excluded["duplicate"].values()), "row")
+    warnings.append(
+        f"Several votes for one {key} and arm: the first was used, {rows} not (counted "
+        "as duplicate)."
     )

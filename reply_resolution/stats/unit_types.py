@@ -10,6 +10,8 @@ from reply_resolution.stats.saddlepoint import Ints
 
 def pair_types(used: pl.DataFrame, arms: tuple[str, ...]) -> tuple[Ints, Ints]:
     """Requests by their level in every arm, and how many are alike."""
+    if not arms:
+        return np.zeros((0, 0), np.int64), np.zeros(0, np.int64)
     columns = [f"a{i}" for i in range(len(arms))]
     types = (
         used.group_by("pair")
@@ -52,7 +54,7 @@ def pair_units(used: pl.DataFrame, arms: tuple[str, ...], width: int) -> UnitCou
         .agg(cells)
         .group_by(flat)
         .agg(pl.len().alias("n"))
-        .filter(pl.sum_horizontal(flat) > 0)
+        .filter(pl.sum_horizontal(pl.lit(0), *flat) > 0)
         .sort(flat)
     )
     vectors = np.zeros((types.height, n, n, width, width), dtype=np.int64)
