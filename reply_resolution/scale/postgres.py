@@ -283,6 +283,7 @@ _TODO = {
     "primary; nothing is judged without one, because it would be paid for again.",
     "database .* does not exist|role .* does not exist": "Make it first (`createdb`, "
     "`createuser`), or correct the URL; the schema and its tables are made here.",
+    "connection option": "Correct the URL: postgresql://user@host:5432/database.",
     "lock timeout|deadlock": f"Another process held it for {_LOCK_S} s. Wait for that "
     "run to end, then run again: what was committed is kept.",
     "refused|timeout|timed out|could not|resolve|No such file|unreachable": "The "
@@ -327,9 +328,10 @@ def _parse(url: str, psycopg: Any) -> tuple[dict[str, str], str]:  # noqa: ANN40
     """Connection parameters and schema of a URL; no message repeats the URL."""
     address, _, query = url.partition("?")
     where = address.partition("://")[2]
-    if where.count("@") > 1 or "@" in where.partition("/")[2]:
+    behind = where.partition("/")[2] + query.partition("=")[0]
+    if where.count("@") > 1 or "@" in behind:
         raise CacheError(
-            "the postgresql:// URL has more than one @, or one behind a /. Percent-"
+            "the postgresql:// URL has more than one @, or one behind / or ?. Percent-"
             "encode special characters of the password (@ is %40, / is %2F), or leave "
             "it to PGPASSWORD or ~/.pgpass."
         )
