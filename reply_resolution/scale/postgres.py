@@ -144,6 +144,7 @@ class PostgresCache(Cache):
             run("SELECT pg_advisory_xact_lock(hashtextextended(?, 1))", [self._schema])
             found = self._version()
             if found == 0:
+                self._refuse_others()
                 if not run("SELECT to_regnamespace(?)", [self._schema]).fetchone()[0]:
                     run(f'CREATE SCHEMA "{self._schema}"')
                 run("CREATE TABLE schema_version (version BIGINT NOT NULL)")
@@ -159,19 +160,21 @@ class PostgresCache(Cache):
         ((table,),) = self.read(
             "SELECT to_regclass(?)::text", [f'"{self._schema}".schema_version']
         )
-        if table:
-            ((version,),) = self.read("SELECT version FROM schema_version")
-            return int(version)
-        others = self.read(
+        if not table:
+            return 0
+        ((version,),) = self.read("SELECT version FROM schema_version")
+        return int(version)
+
+    def _refuse_others(self) -> None:
+        """Leave a schema alone that has tables of somebody else."""
+        if self.read(
             "SELECT tablename FROM pg_tables WHERE schemaname = ?", [self._schema]
-        )
-        if others:
+        ):
             raise CacheError(
                 f"{self.name}: schema {self._schema!r} has tables, but is not a cache "
                 "of reply_resolution. Nothing was changed; name another with "
                 "?schema=NAME."
             )
-        return 0
 
     # What `Cache` asks of its database
 
