@@ -145,7 +145,8 @@ class PostgresCache(Cache):
             found = self._version()
             if found == 0:
                 self._refuse_others()
-                if not run("SELECT to_regnamespace(?)", [self._schema]).fetchone()[0]:
+                known = "SELECT 1 FROM pg_namespace WHERE nspname = ?"
+                if not run(known, [self._schema]).fetchone():
                     run(f'CREATE SCHEMA "{self._schema}"')
                 run("CREATE TABLE schema_version (version BIGINT NOT NULL)")
                 run("INSERT INTO schema_version VALUES (0)")
@@ -157,10 +158,11 @@ class PostgresCache(Cache):
 
     def _version(self) -> int:
         """The schema's version; 0 where there is none yet."""
-        ((table,),) = self.read(
-            "SELECT to_regclass(?)::text", [f'"{self._schema}".schema_version']
-        )
-        if not table:
+        # Read from the catalogue as any table: `to_regclass` remembers what was absent.
+        if not self.read(
+            "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = ?",
+            [self._schema, "schema_version"],
+        ):
             return 0
         ((version,),) = self.read("SELECT version FROM schema_version")
         return int(version)

@@ -188,6 +188,13 @@ def test_a_schema_of_somebody_else_is_not_touched(url, admin):
     assert tables == [("theirs",)]
 
 
+def test_a_schema_made_beforehand_is_used(url, admin):
+    """Where the database's owner made the empty schema, no right on it is needed."""
+    admin.execute(f"CREATE SCHEMA {schema_of(url)}")
+    with Cache.open(url) as cache:
+        assert cache.versions().height == 0
+
+
 def test_many_who_open_first_make_one_cache(url):
     """Eight processes meet an empty database at once; every one works."""
     code = """
