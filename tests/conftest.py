@@ -7,6 +7,7 @@ from pathlib import Path
 import shutil
 import socket
 import subprocess
+import tempfile
 import uuid
 
 import pytest
@@ -44,7 +45,7 @@ def real_data() -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres() -> Iterator[str]:
     """URL of a PostgreSQL server of our own on loopback; skipped where it is missing.
 
     It has a data folder of its own, is as durable as Debian's, and ends with the
@@ -60,14 +61,12 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if found is None:
         pytest.skip("no PostgreSQL server (Debian: apt-get install postgresql)")
     programs = Path(found).resolve().parent
-    folder = tmp_path_factory.mktemp("postgres")
+    # Not in pytest's folder, which is closed to other users.
+    folder = Path(tempfile.mkdtemp(prefix="reply_resolution_postgres_"))
     as_user: list[str] = []
     if os.getuid() == 0:  # it refuses to be root
         as_user = ["runuser", "-u", "nobody", "--"]
         shutil.chown(folder, "nobody")
-        for parent in folder.parents:  # pytest keeps its folders to itself
-            if parent.stat().st_uid == 0 and parent != parent.parent:
-                parent.chmod(parent.stat().st_mode | 0o111)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -96,6 +95,7 @@ def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield f"postgresql://judge:marked-secret@127.0.0.1:{port}/postgres"
     finally:
         run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", data)
+        shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -144,7 +144,9 @@ class PostgresCache(Cache):
             run("SELECT pg_advisory_xact_lock(hashtextextended(?, 1))", [self._schema])
             found = self._version()
             if found == 0:
-                if not run("SELECT to_regnamespace(?)", [self._schema]).fetchone()[0]:
+                self._refuse_others()
+                known = "SELECT 1 FROM pg_namespace WHERE nspname = ?"
+                if not run(known, [self._schema]).fetchone():
                     run(f'CREATE SCHEMA "{self._schema}"')
                 run("CREATE TABLE schema_version (version BIGINT NOT NULL)")
                 run("INSERT INTO schema_version VALUES (0)")
@@ -156,22 +158,25 @@ class PostgresCache(Cache):
 
     def _version(self) -> int:
         """The schema's version; 0 where there is none yet."""
-        ((table,),) = self.read(
-            "SELECT to_regclass(?)::text", [f'"{self._schema}".schema_version']
-        )
-        if table:
-            ((version,),) = self.read("SELECT version FROM schema_version")
-            return int(version)
-        others = self.read(
+        # Read from the catalogue as any table: `to_regclass` remembers what was absent.
+        if not self.read(
+            "SELECT 1 FROM pg_tables WHERE schemaname = ? AND tablename = ?",
+            [self._schema, "schema_version"],
+        ):
+            return 0
+        ((version,),) = self.read("SELECT version FROM schema_version")
+        return int(version)
+
+    def _refuse_others(self) -> None:
+        """Leave a schema alone that has tables of somebody else."""
+        if self.read(
             "SELECT tablename FROM pg_tables WHERE schemaname = ?", [self._schema]
-        )
-        if others:
+        ):
             raise CacheError(
                 f"{self.name}: schema {self._schema!r} has tables, but is not a cache "
                 "of reply_resolution. Nothing was changed; name another with "
                 "?schema=NAME."
             )
-        return 0
 
     # What `Cache` asks of its database
 
@@ -283,6 +288,7 @@ _TODO = {
     "primary; nothing is judged without one, because it would be paid for again.",
     "database .* does not exist|role .* does not exist": "Make it first (`createdb`, "
     "`createuser`), or correct the URL; the schema and its tables are made here.",
+    "connection option": "Correct the URL: postgresql://user@host:5432/database.",
     "lock timeout|deadlock": f"Another process held it for {_LOCK_S} s. Wait for that "
     "run to end, then run again: what was committed is kept.",
     "refused|timeout|timed out|could not|resolve|No such file|unreachable": "The "
@@ -327,9 +333,10 @@ def _parse(url: str, psycopg: Any) -> tuple[dict[str, str], str]:  # noqa: ANN40
     """Connection parameters and schema of a URL; no message repeats the URL."""
     address, _, query = url.partition("?")
     where = address.partition("://")[2]
-    if where.count("@") > 1 or "@" in where.partition("/")[2]:
+    behind = where.partition("/")[2] + query.partition("=")[0]
+    if where.count("@") > 1 or "@" in behind:
         raise CacheError(
-            "the postgresql:// URL has more than one @, or one behind a /. Percent-"
+            "the postgresql:// URL has more than one @, or one behind / or ?. Percent-"
             "encode special characters of the password (@ is %40, / is %2F), or leave "
             "it to PGPASSWORD or ~/.pgpass."
         )

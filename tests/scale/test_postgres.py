@@ -79,7 +79,8 @@ def told(error):
         (lambda u: u.replace(SECRET, SECRET + "x"), "PGPASSWORD or ~/.pgpass"),
         (lambda u: u.replace("judge:", "nobody:"), "PGPASSWORD or ~/.pgpass"),
         (lambda u: u.replace("/postgres", "/absent"), "Make it first"),
-        (lambda u: u.replace("127.0.0.1", "127.0.0.1:1"), "cannot be read"),
+        (lambda u: u.replace("127.0.0.1", "127.0.0.1:1"), "Correct the URL"),
+        (lambda u: u.replace(SECRET, "?" + SECRET), "Percent-encode"),
         (lambda u: u.replace(SECRET, SECRET + "@x/y"), "Percent-encode"),
         (lambda u: u.replace(SECRET, SECRET + "%zz"), "cannot be read"),
         (lambda u: u.partition("?")[0] + "?schema=A;B", "not a plain name"),
@@ -185,6 +186,13 @@ def test_a_schema_of_somebody_else_is_not_touched(url, admin):
         "SELECT tablename FROM pg_tables WHERE schemaname = %s", [name]
     ).fetchall()
     assert tables == [("theirs",)]
+
+
+def test_a_schema_made_beforehand_is_used(url, admin):
+    """Where the database's owner made the empty schema, no right on it is needed."""
+    admin.execute(f"CREATE SCHEMA {schema_of(url)}")
+    with Cache.open(url) as cache:
+        assert cache.versions().height == 0
 
 
 def test_many_who_open_first_make_one_cache(url):
