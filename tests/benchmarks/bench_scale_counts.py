@@ -52,7 +52,8 @@ def frame_in(engine: str, folder: Path) -> Any:
     if engine == "duckdb":
         import duckdb
 
-        duckdb.execute("SET memory_limit = '1500MB'; SET threads = 2")
+        duckdb.execute("SET memory_limit = '3GB'; SET threads = 2")
+        duckdb.execute("SET preserve_insertion_order = false")
         duckdb.execute(f"SET temp_directory = '{folder / 'spill'}'")
         return duckdb.read_parquet(files)
     from pyspark.sql import SparkSession

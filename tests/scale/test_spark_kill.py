@@ -88,13 +88,17 @@ def start(cache: str, url: str, cap: int, out: Path) -> subprocess.Popen[str]:
     """The job in a process of its own; the key and the password by environment."""
     words = [cache, url, ROWS, cap, IN_FLIGHT, out]
     secret = {"OPENAI_API_KEY": "marked-key", "PGPASSWORD": "marked-secret"}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(JOB), *map(str, words)],
-        env={**os.environ, **secret},
-        stdout=(out.parent / "stdout").open("w"),
-        stderr=(out.parent / "stderr").open("w"),
-        text=True,
-    )
+    with (
+        (out.parent / "stdout").open("w") as said,
+        (out.parent / "stderr").open("w") as errors,
+    ):
+        return subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(JOB), *map(str, words)],
+            env={**os.environ, **secret},
+            stdout=said,
+            stderr=errors,
+            text=True,
+        )
 
 
 def test_a_killed_executor_pays_at_most_what_it_had_in_flight(
