@@ -5,9 +5,8 @@ whatever keeps the file from being read or written is a `CacheError`, never a se
 payment in silence. Text and JSON only. Several processes may use one file at once.
 The log beside it (`-wal`) belongs to it: copy both, or use `cache export`.
 
-What is kept and how it is asked for is the same in another database: `Cache` says it
-in SQL that both know; what reads, writes and locks is below it (`sqlite.Database`, or
-`scale.postgres` for a team).
+`Cache` asks in SQL that another database knows too; what reads, writes and locks is
+below it (`sqlite.Database`, or `scale.postgres` for a team).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -103,11 +102,12 @@ class Cache(Backend):
             with self.numbering() as run:
                 first = (default,) if rubric.name == default.name else ()
                 for each in (*first, rubric):
+                    values = (each.hash, each.name, now(), each.document(), each.name)
                     run(
                         "INSERT INTO rubrics (hash, name, number, created_at, "
                         "document) SELECT ?, ?, 1 + coalesce(max(number), 0), ?, ? "
                         "FROM rubrics WHERE name = ? ON CONFLICT (hash) DO NOTHING",
-                        (each.hash, each.name, now(), each.document(), each.name),
+                        values,
                     )
         rows = self.read("SELECT number FROM rubrics WHERE hash = ?", (rubric.hash,))
         if not rows:
@@ -401,9 +401,9 @@ def _metric(label: str) -> str:
 
 def _chunks(keys: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
     """Keys a handful at a time, each with its WHERE."""
-    blobs = [bytes.fromhex(key) for key in dict.fromkeys(keys)]
-    for start in range(0, len(blobs), _CHUNK):
-        chunk = blobs[start : start + _CHUNK]
+    unique = list(dict.fromkeys(keys))
+    for start in range(0, len(unique), _CHUNK):
+        chunk = [bytes.fromhex(key) for key in unique[start : start + _CHUNK]]
         yield f"WHERE v.key IN ({','.join('?' * len(chunk))})", chunk
 
 
@@ -417,7 +417,6 @@ def _check_verdict(verdict: StoredVerdict) -> None:
     possible = type(score) is int and 1 <= score <= 5
     if not possible if verdict.status == "scored" else score is not None:
         raise CacheError(
-            f"a verdict of status {verdict.status!r} with score {score!r} is "
-            "contradictory: scored has a whole number 1 to 5, every other status has "
-            "none."
+            f"a verdict of status {verdict.status!r} with score {score!r} contradicts "
+            "itself: scored has a whole number 1 to 5, every other status has none."
         )

@@ -3,8 +3,8 @@
 Replies of one user resemble each other, so users, not rows, are permuted (rows
 permuted instead: 18 to 29% false alarms). A user is reduced to what it holds, and equal
 users are pooled into types, so permuting 500,000 users costs what permuting 500 does.
-The statistic is studentized, because users differ in how many replies they have, and
-then the plain difference in means is not exchangeable.
+The statistic is studentized: users differ in how many replies they have, so the plain
+difference in means is not exchangeable.
 """
 
 from dataclasses import dataclass
@@ -105,12 +105,10 @@ def unit_effect(
     check_units(units)
     values = np.asarray(values, dtype=float)
     values0 = values if control_values is None else np.asarray(control_values, float)
-    strata = np.unique(units.stratum)
     total = int(units.number @ (units.control.sum(1) + units.treatment.sum(1)))
     difference = v0 = v1 = cross = 0.0
-    used = 0
-    g0 = g1 = 0
-    for h in strata:
+    used = g0 = g1 = 0
+    for h in np.unique(units.stratum):
         here = units.stratum == h
         number = units.number[here].astype(float)
         c, t = units.control[here], units.treatment[here]
@@ -257,8 +255,8 @@ def unit_cut_tests(
         resamples: Draws, 9,999 by default.
     """
     check_units(units)
-    levels = np.arange(units.control.shape[1])
-    cuts: list[int] = levels[1:].tolist()
+    cuts = list(range(1, units.control.shape[1]))
+    levels = np.arange(len(cuts) + 1)
     values = np.stack([(levels >= k).astype(float) for k in cuts])
     dealer = Dealer(units, values)
     every = dealer.every()
