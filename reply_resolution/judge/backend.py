@@ -8,6 +8,11 @@ from typing import Any, Self
 from reply_resolution.judge.store import Actual, Booking, Cap, Refusal, Totals
 
 
+def is_url(place: object) -> bool:
+    """Whether this names a PostgreSQL database, and not a file."""
+    return str(place).startswith(("postgresql://", "postgres://"))
+
+
 class Backend(ABC):
     """A database with the cache's tables. SQL here marks values with `?`.
 

@@ -20,7 +20,7 @@ import polars as pl
 
 from reply_resolution.errors import CacheError
 from reply_resolution.judge import exchange, sqlite_ledger
-from reply_resolution.judge.backend import Backend
+from reply_resolution.judge.backend import Backend, is_url
 from reply_resolution.judge.identity import JudgeIdentity
 from reply_resolution.judge.owner import STANDING
 from reply_resolution.judge.rubric import Rubric, RubricVersion
@@ -50,11 +50,6 @@ _VERSIONS: dict[str, Any] = {
 def now() -> str:
     """UTC time, ISO 8601, to the millisecond."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def is_url(place: object) -> bool:
-    """Whether this names a PostgreSQL database, and not a file."""
-    return str(place).startswith(("postgresql://", "postgres://"))
 
 
 class Cache(Backend):
@@ -417,6 +412,7 @@ def _check_verdict(verdict: StoredVerdict) -> None:
     possible = type(score) is int and 1 <= score <= 5
     if not possible if verdict.status == "scored" else score is not None:
         raise CacheError(
-            f"a verdict of status {verdict.status!r} with score {score!r} contradicts "
-            "itself: scored has a whole number 1 to 5, every other status has none."
+            f"a verdict of status {verdict.status!r} with score {score!r} is "
+            "contradictory: scored has a whole number 1 to 5, every other status has "
+            "none."
         )

@@ -1,8 +1,7 @@
 """Users as the units: effects, intervals and permutation, from pooled unit types.
 
-Replies of one user resemble each other, so users, not rows, are permuted (rows
-permuted instead: 18 to 29% false alarms). A user is reduced to what it holds, and equal
-users are pooled into types, so permuting 500,000 users costs what permuting 500 does.
+Replies of one user resemble each other, so users are permuted (rows instead: 18 to 29%
+false alarms). Equal users are pooled into types, so 500,000 cost what 500 do.
 The statistic is studentized: users differ in how many replies they have, so the plain
 difference in means is not exchangeable.
 """

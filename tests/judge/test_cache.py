@@ -17,7 +17,8 @@ import pytest
 
 from reply_resolution.errors import CacheError
 from reply_resolution.judge import sqlite
-from reply_resolution.judge.cache import Cache, is_url, now
+from reply_resolution.judge.backend import is_url
+from reply_resolution.judge.cache import Cache, now
 from reply_resolution.judge.identity import JudgeIdentity, verdict_key
 from reply_resolution.judge.owner import is_gone, new_owner
 from reply_resolution.judge.rubric import Rubric

@@ -21,8 +21,9 @@ import time
 
 import pytest
 
+from reply_resolution.judge.backend import is_url
 from reply_resolution.judge.budget import OVERHEAD_TOKENS
-from reply_resolution.judge.cache import Cache, is_url
+from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.identity import JudgeIdentity, verdict_key
 from reply_resolution.judge.rubric import Rubric
 
