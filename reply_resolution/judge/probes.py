@@ -106,7 +106,7 @@ class Outcome:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ProbeCard:
     """How a judge did on the probes; a style pair counts as one check.
 
@@ -222,7 +222,8 @@ class ProbeCard:
         for name, part in [*self._groups("{0.family}").items(), ("all", self.outcomes)]:
             t = _tally(part)
             scored = t["passed"] + t["failed"]
-            mark = "none" if not scored else "look" if t["failed"] else "ok"
+            open_ends = t["failed"] or t["not_measured"]
+            mark = "none" if not scored else "look" if open_ends else "ok"
             rows.append(
                 {
                     "family": name,
@@ -251,6 +252,9 @@ class ProbeCard:
             parts += table(failures, caption="What failed")
         notes = (element("p", note, class_="muted") for note in self.warnings)
         return str(parts + html(*notes))
+
+    def __repr__(self) -> str:
+        return str(self)  # what Jupyter keeps beside the table: not every probe's text
 
     def __str__(self) -> str:
         lines = [f"probe card{f' of {self.judge}' if self.judge else ''}"]
