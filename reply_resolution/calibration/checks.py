@@ -10,7 +10,7 @@ from reply_resolution import display
 from reply_resolution.calibration.rules import CalibrationCheck, CalibrationRules, span
 from reply_resolution.errors import ReplyResolutionError
 from reply_resolution.stats.agreement import Agreement
-from reply_resolution.stats.agreement_parts import Estimate, wilson
+from reply_resolution.stats.agreement_parts import Estimate, share_interval
 from reply_resolution.stats.self_agreement import SelfAgreement
 
 
@@ -43,7 +43,7 @@ def check_coverage(
 ) -> CalibrationCheck:
     """Whether the judge gave a score to nearly every reply it was asked about."""
     share = scored / judged
-    _, high = wilson(share, judged, rules.confidence)
+    _, high = share_interval(share, judged, rules.confidence)
     text = f"{display.count(scored)} of {display.count(judged)} judged replies scored"
     others = ", ".join(f"{k} {v}" for k, v in statuses.items() if k != "scored")
     if others:

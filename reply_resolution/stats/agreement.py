@@ -1,9 +1,8 @@
 """How well a judge's scores match people's labels, and people each other's.
 
-Everything about whole scores is a function of the confusion table, so the bootstrap
-draws tables (a multinomial over its cells), not rows: 10,000 labelled replies cost
-no more than 100. Items are the units; name clusters (users) and whole clusters are
-drawn instead.
+Everything about whole scores is a function of the confusion table, so tables are
+drawn, not rows: 10,000 labelled replies cost no more than 100. Items are the units;
+name clusters (users) and whole clusters are drawn instead.
 """
 
 from dataclasses import dataclass
@@ -16,22 +15,16 @@ import polars as pl
 from reply_resolution.errors import ScoreError, StatisticsError
 from reply_resolution.stats.agreement_parts import (
     MEASURES,
+    Array,
     Estimate,
     Sample,
-    few_values,
-    from_items,
     from_tables,
-    same_scale,
 )
+from reply_resolution.stats.rank_agreement import from_items
 
-Array = NDArray[np.float64]
-
-#: Below this many items an interval is marked unreliable (coverage is measured in
-#: tests/stats/test_agreement.py).
+#: Below this many independent items an interval is marked unreliable (coverage is
+#: measured in tests/benchmarks/RESULTS_agreement.md).
 RELIABLE_ITEMS = 100
-#: Fewer pairs this far apart than this decide kappa and AC2 almost alone (measured:
-#: 91% coverage of AC2 at 300 items with about six of them).
-_FEW_FAR = 10
 #: More levels than this are treated as real numbers.
 _MOST_LEVELS = 101
 _RESAMPLES = 2000
@@ -66,8 +59,8 @@ class Agreement:
         recall: Per label level, the share the judge scored the same. Fraction.
         level_bias: Per label level, mean of judge minus label in points.
         ci_method: "bootstrap" (tables drawn) or "jackknife" (numbers of many values).
-        ci_reliable: Whether there are enough items for the intervals to cover what
-            they promise.
+        ci_reliable: Whether there are enough items (100 of equal weight) for the
+            intervals to cover what they promise.
         warnings: What a reader should know, in sentences.
     """
 
@@ -137,8 +130,8 @@ def agreement(
         weights: Positive number per item, 1 / probability that it was drawn, when
             the labelled items are a stratified draw; None weighs all alike.
         clusters: Which items belong together (users), same shape; drawn as wholes.
-        resamples: Bootstrap tables drawn.
-        seed: Of the bootstrap; the same data and seed give the same digits.
+        resamples: Tables drawn.
+        seed: Of the draws; the same data and seed give the same digits.
 
     Raises:
         ScoreError: A value is not a number, or a whole column has values off the
@@ -150,7 +143,8 @@ def agreement(
     >>> round(result.weighted_kappa.estimate, 4), result.exact.estimate
     (0.8498, 0.6)
 
-    Source: Cohen 1968; Krippendorff 2011; Gwet 2014; Bland & Altman 1986.
+    Source: Cohen 1968; Krippendorff 2011; Gwet 2014; Bland & Altman 1986; intervals
+    as in `agreement_parts`.
     """
     _check_options(scale, confidence, resamples)
     x, y = as_numbers(labels, "labels"), as_numbers(judge, "judge")
@@ -169,25 +163,24 @@ def agreement(
     groups = _clusters(clusters, len(x), both)
     x, y = x[both], y[both]
     whole = _check_scale(x, "label", scale) & _check_scale(y, "judge", scale)
-    core = Sample(x, y, weight, groups, scale, confidence)
-    tabular = whole or (same_scale(core) and few_values(core))
+    core = Sample(x, y, weight / weight.mean(), groups, scale, confidence)
+    tabular = whole or core.few_values
     parts, notes = (
         from_tables(core, resamples, seed, whole=whole) if tabular else from_items(core)
     )
-    n = len(x)
-    units = core.units
-    reliable = units >= RELIABLE_ITEMS
+    if whole:
+        k = int(scale[1] - scale[0]) + 1
+        cells = ((x - scale[0]) * k + y - scale[0]).astype(np.int64)
+        shown = np.bincount(cells, weight, minlength=k * k).reshape(k, k)
+        parts["confusion"] = tuple(tuple(float(c) for c in row) for row in shown)
+    n, reliable = len(x), core.effective >= RELIABLE_ITEMS
     if not reliable:
-        what = "items" if groups is None else "clusters"
+        what = "clusters" if groups is not None else "items"
+        if core.effective < core.units - 0.5:
+            what += " of equal weight"
         notes.append(
-            f"{units} {what} are few: intervals are unreliable below {RELIABLE_ITEMS}."
-        )
-    far = int((np.abs(y - x) >= 2).sum()) if tabular else 0
-    if reliable and 0 < far < _FEW_FAR:
-        reliable = False
-        notes.append(
-            f"Only {far} pairs are two or more levels apart: the intervals of kappa "
-            "and AC2 rest on them and are unreliable."
+            f"{core.effective:.0f} {what} are few: intervals are unreliable below "
+            f"{RELIABLE_ITEMS}."
         )
     return Agreement(
         n=n,
@@ -292,7 +285,7 @@ def _check_scale(values: Array, name: str, scale: tuple[float, float]) -> bool:
 
 
 def _limits(core: Sample) -> tuple[float, float] | None:
-    if len(core.x) < 2 or not same_scale(core):
+    if len(core.x) < 2 or not core.on_scale:
         return None
     gap = core.y - core.x
     share = core.weight / core.weight.sum()

@@ -1,5 +1,18 @@
-"""The estimates of agreement and their intervals, from tables or from items."""
+"""The estimates of agreement and their intervals, from tables of counts.
 
+The plain percentile bootstrap fails where disagreement is rare: it cannot draw an
+error it has not seen, and its 95% intervals of kappa at 100 items covered 80%. So the
+tables are drawn from what the sample leaves possible (a Dirichlet distribution on its
+cells), and each end of an interval has one more unit mixed in, of the kind that the
+sample can exclude least: for the low end a reply scored as far from its label as the
+scale allows, for the high end a reply at the rarer end of the scale that was scored as
+labelled. For a share this is the Clopper-Pearson interval.
+
+Source: Walley 1996, "Inferences from multinomial data" (imprecise Dirichlet, s = 1);
+Rubin 1981 (Bayesian bootstrap).
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -7,11 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.stats import concordance
-from reply_resolution.stats.rank_agreement import Influence, influences, interval
-from reply_resolution.stats.resampling import draw_tables
 
 Array = NDArray[np.float64]
+#: Averages of more different values than this are compared item by item.
 _MOST_VALUES = 41
+#: Beyond this many types of unit (users) 1,000 draws have to do.
+_MANY_TYPES = 2000
+#: A level with fewer labels has no interval of its own.
+_FEWEST_AT_LEVEL = 3
 
 #: The estimates of `agreement --json`, in its order.
 MEASURES = (
@@ -24,6 +40,8 @@ MEASURES = (
     "kendall_tau_b",
     "bias",
 )
+#: What is defined for values that are not levels of the scale.
+RANKED = ("adjacent", "spearman", "kendall_tau_b", "bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +73,7 @@ class Sample:
     Attributes:
         x: Labels, shape (n,).
         y: Judge's scores, shape (n,).
-        weight: Weight of each pair, positive.
+        weight: Weight of each pair, positive, mean 1.
         groups: Cluster number of each pair, 0 to G - 1, or None.
         scale: Lowest and highest score.
         confidence: Level of the intervals, fraction.
@@ -70,55 +88,128 @@ class Sample:
 
     @property
     def units(self) -> int:
-        """What is drawn with replacement: clusters if there are any, else pairs."""
+        """What is drawn: clusters if there are any, else pairs."""
         return len(self.x) if self.groups is None else int(self.groups.max()) + 1
 
     @property
-    def values(self) -> Array:
-        """The levels of the scale as numbers."""
-        return np.arange(self.scale[0], self.scale[1] + 1, dtype=float)
+    def effective(self) -> float:
+        """Independent units that weigh alike and tell as much (Kish)."""
+        n = float(self.weight.sum() ** 2 / (self.weight**2).sum())
+        return n if self.groups is None else min(n, float(self.units))
+
+    @property
+    def on_scale(self) -> bool:
+        """Whether both columns lie on the scale (0 to 1 against 1 to 5 does not)."""
+        low, high = self.scale
+        both = np.concatenate((self.x, self.y))
+        return bool((both >= low).all() and (both <= high).all())
+
+    @property
+    def few_values(self) -> bool:
+        """Whether averages take so few values that tables of them can be drawn."""
+        values = np.unique(np.concatenate((self.x, self.y)))
+        return self.on_scale and len(values) <= _MOST_VALUES
 
 
-def same_scale(core: Sample) -> bool:
-    """Whether both columns lie on the scale (a 0 to 1 judge against 1 to 5 doesn't)."""
-    low, high = core.scale
-    both = np.concatenate((core.x, core.y))
-    return bool((both >= low).all() and (both <= high).all())
+def share_interval(share: float, n: float, confidence: float) -> tuple[float, float]:
+    """Clopper-Pearson interval of a proportion; covers at least what it says.
 
+    Args:
+        share: Fraction, 0 to 1.
+        n: Number it is out of; may be an effective number.
+        confidence: Fraction.
+    """
+    from scipy.special import betaincinv
 
-def few_values(core: Sample) -> bool:
-    """Whether averages take so few values that tables of them can be drawn."""
-    return len(np.unique(np.concatenate((core.x, core.y)))) <= _MOST_VALUES
+    tail, hits = (1 - confidence) / 2, share * n
+    low = float(betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
+    high = float(betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
+    return min(low, share), max(high, share)
 
 
 def statistics(
     tables: Array, values: Array, *, levels: bool = True
 ) -> dict[str, Array]:
-    """All estimates of a stack of tables; vectors per level are keyed by name:level."""
+    """The coefficients of a stack of tables, by name."""
     out = {
-        "adjacent": concordance.adjacent(tables, values),
         "weighted_kappa": concordance.weighted_kappa(tables, values),
         "spearman": concordance.spearman(tables),
         "kendall_tau_b": concordance.kendall_tau_b(tables),
-        "bias": concordance.bias(tables, values),
     }
-    if not levels:
-        return out
-    out["exact"] = concordance.exact(tables)
-    out["krippendorff_alpha"] = concordance.krippendorff_alpha(tables, values)
-    out["gwet_ac2"] = concordance.gwet_ac(tables, values)
-    recall = concordance.recall(tables)
-    level_bias = concordance.level_bias(tables, values)
-    for i in range(len(values)):
-        out[f"recall:{i}"] = recall[..., i]
-        out[f"level_bias:{i}"] = level_bias[..., i]
+    if levels:
+        out["krippendorff_alpha"] = concordance.krippendorff_alpha(tables, values)
+        out["gwet_ac2"] = concordance.gwet_ac(tables, values)
     return out
+
+
+def far_ends(values: Array) -> Array:
+    """Per level, where on the scale a score is farthest from it; rows sum to 1."""
+    gap = np.abs(values[:, None] - values)
+    far = (gap >= gap.max(1, keepdims=True) - 1e-9).astype(float)
+    return np.asarray(far / far.sum(1, keepdims=True), dtype=np.float64)
+
+
+def rarer_end(shares: Array, values: Array) -> int:
+    """The end of the scale, 0 or -1, that is farther from the mean."""
+    return 0 if float(shares @ values) > (values[0] + values[-1]) / 2 else -1
+
+
+def unit_types(
+    cells: NDArray[np.int64],
+    size: int,
+    weight: Array,
+    groups: NDArray[np.int64] | None,
+) -> tuple[Array, Array]:
+    """Units pooled by what they add to the cells.
+
+    Args:
+        cells: Cell of each item, 0 to size - 1.
+        size: Number of cells.
+        weight: Weight of each item.
+        groups: Cluster number of each item, or None: every item is a unit.
+
+    Returns:
+        Content per type, shape (types, size), and units per type.
+    """
+    if groups is None:
+        pairs = np.column_stack((cells.astype(float), weight))
+        types, counts = np.unique(pairs, axis=0, return_counts=True)
+        content = np.zeros((len(types), size))
+        content[np.arange(len(types)), types[:, 0].astype(int)] = types[:, 1]
+        return content, counts.astype(float)
+    per_unit = np.zeros((int(groups.max()) + 1, size))
+    np.add.at(per_unit, (groups, cells), weight)
+    content, counts = np.unique(per_unit, axis=0, return_counts=True)
+    return content, counts.astype(float)
+
+
+def draw(
+    content: Array, counts: Array, resamples: int, rng: np.random.Generator
+) -> Iterator[Array]:
+    """Sums of what the units hold, each unit weighing an exponential variate.
+
+    Args:
+        content: What a unit of each type adds, shape (types, cells).
+        counts: Units per type.
+        resamples: Draws.
+        rng: Of the draws.
+
+    Yields:
+        Shape (draws, cells), in portions that keep the memory small.
+    """
+    types, size = content.shape
+    if types > _MANY_TYPES:
+        resamples = min(resamples, 1000)
+    portion = max(1, min(2_000_000 // size, 4_000_000 // types))
+    for start in range(0, resamples, portion):
+        many = min(portion, resamples - start)
+        yield rng.standard_gamma(counts, size=(many, types)) @ content
 
 
 def from_tables(
     core: Sample, resamples: int, seed: int, *, whole: bool
 ) -> tuple[dict[str, Any], list[str]]:
-    """Estimates with bootstrap intervals, and sentences on them.
+    """Estimates with their intervals, and sentences on them.
 
     Args:
         core: The pairs.
@@ -127,64 +218,166 @@ def from_tables(
         whole: Whether all values are levels of the scale; if not (averages of a few
             labels), what needs levels is left undefined.
     """
-    values = core.values if whole else np.unique(np.concatenate((core.x, core.y)))
+    low, high = core.scale
+    values = (
+        np.arange(low, high + 1, dtype=float)
+        if whole
+        else np.unique(np.concatenate((core.x, core.y, core.scale)))
+    )
     k = len(values)
-    rows = np.searchsorted(values, core.x)
-    cells = rows * k + np.searchsorted(values, core.y)
-    # Mean weight 1, so that sums keep the size that alpha's correction expects.
-    weight = core.weight / core.weight.mean()
-    table = np.asarray(np.bincount(cells, weight, minlength=k * k), dtype=np.float64)
-    table = table.reshape(k, k)
-    tables = draw_tables(cells, (k, k), weight, core.groups, resamples, seed)
-    # Statistics of wide tables in portions: (draws, K, K) several times over.
-    portion = max(1, 2_000_000 // (k * k))
-    stacks = [
-        statistics(tables[i : i + portion], values, levels=whole)
-        for i in range(0, len(tables), portion)
-    ]
-    drawn = {name: np.concatenate([s[name] for s in stacks]) for name in stacks[0]}
-    point = statistics(table, values, levels=whole)
-    effective = float(core.weight.sum() ** 2 / (core.weight**2).sum())
-    if core.groups is not None:
-        effective = min(effective, float(core.units))
-    found = {
-        name: _estimate(
-            name, float(value), drawn[name], table, values, effective, core, whole
-        )
-        for name, value in point.items()
-    }
-    notes = _constant_notes(table, values, len(cells))
+    cells = np.searchsorted(values, core.x) * k + np.searchsorted(values, core.y)
+    table: Array = np.zeros((k, k))
+    np.add.at(table.ravel(), cells, core.weight)
+    ends, spread = _ends(core, cells, table, values, resamples, seed, whole=whole)
+    found = _shares(core, table, values, spread)
+    for name, value in _points(table, values, whole=whole).items():
+        found[name] = _estimate(name, value, ends.get(name), core.units)
     parts: dict[str, Any] = {name: found[name] for name in MEASURES if name in found}
     parts["concordance"] = found["weighted_kappa"]
     parts.update(confusion=None, recall=(), level_bias=())
+    notes = _constant_notes(table, values, len(cells))
     if whole:
-        shown = np.bincount(cells, core.weight, minlength=k * k).reshape(k, k)
+        counts = np.bincount(cells, minlength=k * k).reshape(k, k).sum(1)
+        biases = [found[f"level_bias:{i}"] for i in range(k)]
+        few = "too few labels of this level for an interval"
+        parts["level_bias"] = tuple(
+            Estimate(b.estimate, reason=b.reason or few) if n < _FEWEST_AT_LEVEL else b
+            for b, n in zip(biases, counts, strict=True)
+        )
         parts["recall"] = tuple(found[f"recall:{i}"] for i in range(k))
-        parts["level_bias"] = tuple(found[f"level_bias:{i}"] for i in range(k))
-        parts["confusion"] = tuple(tuple(float(c) for c in row) for row in shown)
     else:
-        notes.append(_without_levels(parts, core))
-    notes.extend(_undefined(parts, MEASURES if whole else RANKED))
+        notes.append(without_levels(parts, core.scale))
+    notes.extend(undefined(parts, MEASURES if whole else RANKED))
     return parts, notes
 
 
-#: What is defined for values that are not levels of the scale.
-RANKED = ("adjacent", "spearman", "kendall_tau_b", "bias")
+def _points(table: Array, values: Array, *, whole: bool) -> dict[str, float]:
+    found = {n: float(v) for n, v in statistics(table, values, levels=whole).items()}
+    found["bias"] = float(concordance.bias(table, values))
+    if whole:
+        for i, value in enumerate(concordance.level_bias(table, values)):
+            found[f"level_bias:{i}"] = float(value)
+    return found
 
 
-def _without_levels(parts: dict[str, Any], core: Sample) -> str:
+def _ends(
+    core: Sample,
+    cells: NDArray[np.int64],
+    table: Array,
+    values: Array,
+    resamples: int,
+    seed: int,
+    *,
+    whole: bool,
+) -> tuple[dict[str, tuple[float, float]], dict[str, float]]:
+    """Both ends of each interval; and the spread of shares, for units not alike."""
+    k = len(values)
+    content, counts = unit_types(cells, k * k, core.weight, core.groups)
+    heavy = len(core.x) / core.units  # a unit's weight, in items
+    labels = table.sum(1) / table.sum()
+    far, rare = (
+        far_ends(values),
+        rarer_end((labels + table.sum(0) / table.sum()) / 2, values),
+    )
+    alike = core.groups is None and np.ptp(core.weight) == 0
+    rng = np.random.default_rng(seed)
+    lows: dict[str, list[Array]] = {}
+    highs: dict[str, list[Array]] = {}
+    plain: dict[str, list[Array]] = {}
+
+    def keep(where: dict[str, list[Array]], found: dict[str, Array]) -> None:
+        for name, draws in found.items():
+            where.setdefault(name, []).append(draws)
+
+    for flat in draw(content, counts, resamples, rng):
+        tables = flat.reshape(-1, k, k)
+        added = heavy * rng.standard_gamma(labels, size=(len(tables), k))
+        one = heavy * rng.standard_exponential((len(tables), k))
+        rows = tables.sum(-1)
+        gaps = tables @ values - rows * values
+        for where, end in ((lows, values[0]), (highs, values[-1])):
+            moved = gaps.sum(-1) + added @ (end - values)
+            keep(where, {"bias": moved / (rows.sum(-1) + added.sum(-1))})
+            levels = (gaps + one * (end - values)) / (rows + one)
+            keep(where, {f"level_bias:{i}": levels[:, i] for i in range(k)})
+        if not alike:
+            keep(plain, _raw_shares(tables, values))
+        size = table.sum() / (rows.sum(-1) + added.sum(-1))[:, None, None]
+        worst = (tables + added[:, :, None] * far) * size
+        keep(lows, statistics(worst, values, levels=whole))
+        tables[:, rare, rare] += added.sum(-1)
+        keep(highs, statistics(tables * size, values, levels=whole))
+    tail = (1 - core.confidence) / 2
+    ends = {
+        name: (
+            float(np.quantile(np.concatenate(lows[name]), tail)),
+            float(np.quantile(np.concatenate(highs[name]), 1 - tail)),
+        )
+        for name in lows
+    }
+    return ends, {n: _spread(np.concatenate(d)) for n, d in plain.items()}
+
+
+def _spread(draws: Array) -> float:
+    defined = draws[~np.isnan(draws)]
+    return float(defined.std()) if len(defined) else 0.0
+
+
+def _raw_shares(tables: Array, values: Array) -> dict[str, Array]:
+    recall = concordance.recall(tables)
+    return {
+        "exact": concordance.exact(tables),
+        "adjacent": concordance.adjacent(tables, values),
+        **{f"recall:{i}": recall[..., i] for i in range(len(values))},
+    }
+
+
+def _shares(
+    core: Sample, table: Array, values: Array, spread: dict[str, float]
+) -> dict[str, Estimate]:
+    """Shares with Clopper-Pearson intervals, on the units that tell as much."""
+    rows = table.sum(1) / table.sum()
+    out = {}
+    for name, value in _raw_shares(table, values).items():
+        share, n = float(value), core.effective
+        if np.isnan(share):
+            out[name] = Estimate(None, reason="no label of this level")
+            continue
+        if name.startswith("recall"):
+            n = max(1.0, n * float(rows[int(name.split(":")[1])]))
+        if spread.get(name, 0.0) > 0 and 0 < share < 1:
+            n = share * (1 - share) / spread[name] ** 2
+        out[name] = Estimate(share, *share_interval(share, n, core.confidence))
+    return out
+
+
+def _estimate(
+    name: str, value: float, ends: tuple[float, float] | None, units: int
+) -> Estimate:
+    if np.isnan(value):
+        if ":" in name:
+            return Estimate(None, reason="no label of this level")
+        if name in ("spearman", "kendall_tau_b"):
+            return Estimate(None, reason="one of the two columns is constant")
+        return Estimate(None, reason="it is 0/0, all values are equal")
+    if units < 3 or ends is None or np.isnan(ends).any():
+        return Estimate(value, reason="fewer than 3 items say nothing of precision")
+    return Estimate(value, min(ends[0], value), max(ends[1], value))
+
+
+def without_levels(parts: dict[str, Any], scale: tuple[float, float]) -> str:
     """Blank what needs whole levels; the sentence that says so."""
     why = "not defined for values that are not whole scores"
-    for name in ("exact", "weighted_kappa", "krippendorff_alpha", "gwet_ac2"):
+    for name in set(MEASURES) - set(RANKED):
         parts[name] = Estimate(None, reason=why)
-    low, high = core.scale
     return (
-        f"Values that are not whole scores from {low:g} to {high:g}: exact agreement, "
-        "kappa, alpha, AC2 and the confusion table are not defined for them."
+        f"Values that are not whole scores from {scale[0]:g} to {scale[1]:g}: exact "
+        "agreement, kappa, alpha, AC2 and the confusion table are not defined for them."
     )
 
 
-def _undefined(parts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+def undefined(parts: dict[str, Any], names: tuple[str, ...]) -> list[str]:
+    """A sentence for each estimate that is missing."""
     return [
         f"{name} is undefined: {parts[name].reason}."
         for name in names
@@ -212,156 +405,3 @@ def _constant_notes(table: Array, values: Array, n: int) -> list[str]:
         f"All {n} labels are {labelled[0]}: kappa is 0 whatever the judge says, "
         "correlations are undefined."
     ]
-
-
-def wilson(share: float, n: float, confidence: float) -> tuple[float, float]:
-    """Wilson's score interval of a proportion; never of zero width.
-
-    Args:
-        share: Fraction, 0 to 1.
-        n: Number it is out of; may be an effective number.
-        confidence: Fraction.
-    """
-    from scipy.special import ndtri
-
-    z = float(ndtri((1 + confidence) / 2))
-    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
-    reach = z * np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / (1 + z * z / n)
-    # At 0 and 1 the formula reaches the end exactly, but for rounding.
-    low = 0.0 if share <= 0 else max(0.0, float(centre - reach))
-    return low, 1.0 if share >= 1 else min(1.0, float(centre + reach))
-
-
-def _estimate(
-    name: str,
-    value: float,
-    draws: Array,
-    table: Array,
-    values: Array,
-    effective: float,
-    core: Sample,
-    whole: bool,
-) -> Estimate:
-    """A point with its interval: Wilson for shares, percentiles of the draws else."""
-    if np.isnan(value):
-        if ":" in name:
-            return Estimate(None, reason="no label of this level")
-        if name in ("spearman", "kendall_tau_b"):
-            return Estimate(None, reason="one of the two columns is constant")
-        return Estimate(None, reason="it is 0/0, all values are equal")
-    usable = draws[~np.isnan(draws)]
-    spread = float(usable.std()) if len(usable) > 1 else 0.0
-    if name in ("exact", "adjacent") or name.startswith("recall"):
-        n = effective
-        if name.startswith("recall"):
-            level = table[int(name.split(":")[1])].sum() / table.sum()
-            n = max(1.0, effective * level)
-        weighed = core.groups is not None or np.ptp(core.weight) > 0
-        if weighed and 0 < value < 1 and spread > 0:
-            n = value * (1 - value) / spread**2
-        return Estimate(value, *wilson(value, n, core.confidence))
-    if core.units < 3:
-        return Estimate(value, reason="fewer than 3 items say nothing of precision")
-    if name.startswith("level_bias") and len(usable) < 0.9 * len(draws):
-        return Estimate(value, reason="too few labels of this level for an interval")
-    if len(usable) < 0.9 * len(draws):
-        return Estimate(value, reason="undefined in too many resamples for an interval")
-    tail = (1 - core.confidence) / 2
-    low, high = (float(q) for q in np.quantile(usable, (tail, 1 - tail)))
-    if high - low <= 1e-12 and not name.startswith("level_bias"):
-        return _without_spread(
-            name, value, table, values, effective, core.confidence, whole
-        )
-    if high - low <= 1e-12:
-        return Estimate(value, reason="all differences of this level are equal")
-    # The draws lean towards chance by one item; the estimate does not.
-    return Estimate(value, min(low, value), max(high, value))
-
-
-def _without_spread(
-    name: str,
-    value: float,
-    table: Array,
-    values: Array,
-    n: float,
-    confidence: float,
-    whole: bool,
-) -> Estimate:
-    """An interval where every resample gives the same number.
-
-    That is no proof of precision. n items that all behave alike leave room for a
-    share q = 1 - tail ** (1 / n) that would not (exact binomial bound). The limits
-    are the statistic with that share of the judge's scores moved one level (either
-    way where judge and labels are equal), and set equal to the label.
-    """
-    share = 1 - ((1 - confidence) / 2) ** (1 / max(n, 1.0))
-    k = len(values)
-    up, down = np.zeros((k, k)), np.zeros((k, k))
-    for j in range(k):
-        up[:, min(j + 1, k - 1)] += table[:, j]
-        down[:, max(j - 1, 0)] += table[:, j]
-    right = np.diag(table.sum(1))
-    moved = np.stack([(1 - share) * table + share * t for t in (up, down, right)])
-    ends = statistics(moved, values, levels=whole)[name]
-    ends = np.append(ends[~np.isnan(ends)], value)
-    return Estimate(value, float(ends.min()), float(ends.max()))
-
-
-def from_items(core: Sample) -> tuple[dict[str, Any], list[str]]:
-    """Many-valued numbers, and scales that are not shared: ranks above all."""
-    found = influences(core.x, core.y, core.weight)
-    spread = influences(*_with_chance(core))
-    low, high = core.scale
-    other = f"the two columns are not both on the scale {low:g} to {high:g}"
-    same = same_scale(core)
-    parts: dict[str, Any] = {}
-    for name, statistic in found.items():
-        if name in ("bias", "concordance") and not same:
-            parts[name] = Estimate(None, reason=other)
-        elif np.isnan(statistic.value):
-            why = "one of the two columns is constant"
-            parts[name] = Estimate(None, reason=why)
-        else:
-            parts[name] = _jackknife(statistic, spread[name], core)
-    parts["adjacent"] = Estimate(None, reason=other)
-    if same:
-        share = core.weight / core.weight.sum()
-        near = float(share @ (np.abs(core.y - core.x) <= 1 + 1e-9))
-        n = 1 / float(share @ share)
-        if core.groups is not None:
-            n = min(n, float(core.units))
-        parts["adjacent"] = Estimate(near, *wilson(near, n, core.confidence))
-    parts.update(confusion=None, recall=(), level_bias=())
-    notes = [_without_levels(parts, core), *_undefined(parts, RANKED)]
-    return parts, notes
-
-
-def _with_chance(core: Sample) -> tuple[Array, Array, Array]:
-    """The pairs, and one more that agrees by chance (all labels, scores shuffled)."""
-    n = len(core.x)
-    shuffled = np.random.default_rng(0).permutation(core.y)
-    weight = core.weight / core.weight.mean()
-    return (
-        np.concatenate((core.x, core.x)),
-        np.concatenate((core.y, shuffled)),
-        np.concatenate((weight, np.full(n, n / core.units / n))),
-    )
-
-
-def _jackknife(statistic: Influence, smoothed: Influence, core: Sample) -> Estimate:
-    """The estimate with the spread of the pairs and the one added by chance."""
-    if np.ptp(core.x) == 0 or np.ptp(core.y) == 0:
-        return Estimate(statistic.value, reason="one of the two columns is constant")
-    n = len(core.x)
-    weight = core.weight / core.weight.mean()
-    pushes = weight * smoothed.items[:n]
-    if core.groups is not None:
-        pushes = np.bincount(core.groups, pushes)
-    # What the added unit would push, were it one of the units: mean square over its
-    # possible values. A cluster weighs n / units items.
-    added = float(np.mean((n / core.units * smoothed.items[n:]) ** 2))
-    variance = (float(pushes @ pushes) + added) / n**2
-    limits = interval(statistic, variance, core.units, core.confidence)
-    if limits is None:
-        return Estimate(statistic.value, reason="no spread to learn from")
-    return Estimate(statistic.value, *limits)

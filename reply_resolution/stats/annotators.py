@@ -10,7 +10,7 @@ import polars as pl
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats import concordance
 from reply_resolution.stats.agreement import Agreement, agreement
-from reply_resolution.stats.agreement_parts import Array, Estimate, wilson
+from reply_resolution.stats.agreement_parts import Array, Estimate, share_interval
 
 _SEED = 0
 
@@ -156,7 +156,7 @@ def annotator_agreement(
         krippendorff_alpha=_percentiles(alpha, confidence),
         weighted_kappa=_percentiles(kappa, confidence),
         exact=Estimate(
-            float(same[0]), *wilson(float(same[0]), len(shared), confidence)
+            float(same[0]), *share_interval(float(same[0]), len(shared), confidence)
         ),
         pairs=_pairs(own, keys, people, scale, confidence),
         warnings=tuple(notes),

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import concordance
 from reply_resolution.stats.agreement import RELIABLE_ITEMS, as_numbers
-from reply_resolution.stats.agreement_parts import Array, Estimate
-from reply_resolution.stats.resampling import draw_tables
+from reply_resolution.stats.agreement_parts import Array, Estimate, draw, unit_types
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +166,20 @@ class _Paired:
 
     @property
     def tables(self) -> Array:
-        return draw_tables(
-            self.cells,
-            (len(self.levels), len(self.columns)),
-            np.ones(len(self.y)),
-            self.codes,
-            self.resamples,
-            self.seed,
+        """Drawn tables; one unit that agrees by chance is mixed in."""
+        table = self.table
+        content, counts = unit_types(
+            self.cells, table.size, np.ones(len(self.y)), self.codes
         )
+        chance = np.outer(table.sum(1), table.sum(0)).ravel() / table.sum() ** 2
+        heavy = table.sum() / counts.sum()
+        flat = draw(
+            np.concatenate((content, heavy * np.eye(table.size))),
+            np.concatenate((counts, chance)),
+            self.resamples,
+            np.random.default_rng(self.seed),
+        )
+        return np.concatenate(list(flat)).reshape(-1, *table.shape)
 
     def measures(self, tables: Array) -> dict[str, Array]:
         """Kappa of each judge, and second minus first of what is compared."""

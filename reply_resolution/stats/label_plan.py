@@ -10,7 +10,7 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.agreement_parts import Array
 from reply_resolution.stats.favouring import labels_for_margin
 from reply_resolution.stats.labelled_arms import MIN_LABELS
-from reply_resolution.stats.rank_agreement import influences
+from reply_resolution.stats.rank_agreement import influences, limits
 
 #: More labels than this are called out of reach.
 _MOST = 5_000
@@ -101,7 +101,7 @@ def label_plan(
 
     >>> plan = label_plan([12, 38, 15, 25, 30])
     >>> [row.labels for row in plan.rows], plan.for_floor
-    ([50, 100, 200, 400], 39)
+    ([50, 100, 200, 400], 69)
     """
     from scipy.special import ndtri
 
@@ -110,25 +110,38 @@ def label_plan(
     )
     k = len(table)
     label, judge = (g.ravel().astype(float) + 1 for g in np.indices((k, k)))
-    cells = table.ravel()
-    used = cells > 0
-    found = influences(label[used], judge[used], cells[used])
-    share = cells[used] / cells[used].sum()
+    p = table.ravel() / table.sum()
+    gap = judge - label
+    bias_variance = float(p @ gap**2 - (p @ gap) ** 2)
+    z = float(ndtri((1 + confidence) / 2))
+    # A thousand replies as expected, and those that no sample excludes.
+    cells = np.repeat(np.arange(k * k), np.round(1000 * p).astype(int))
+    x, centre = label[cells], (k + 1) / 2
+    end = 1.0 if float(p @ (label + judge)) / 2 > centre else float(k)
+    used = p > 0
+    found = influences(
+        np.concatenate((label[used], x, [end])),
+        np.concatenate((judge[used], np.where(x > centre, 1.0, k), [end])),
+        np.concatenate((p[used], np.full(len(x) + 1, 1e-12))),
+    )
     kappa = found["concordance"]
     if np.isnan(kappa.value):
         raise StatisticsError(
             "the judge gives a single level: kappa cannot be planned."
         )
-    kappa_variance = float(share @ kappa.items**2)
-    gap = judge - label
-    p = cells / cells.sum()
-    bias_variance = float(p @ gap**2 - (p @ gap) ** 2)
-    z = float(ndtri((1 + confidence) / 2))
+    kappa_variance = float(p[used] @ kappa.items[: used.sum()] ** 2)
 
     def kappa_interval(n: int) -> tuple[float, float]:
-        centre = np.arctanh(min(kappa.value, 1 - 1e-9))
-        reach = z * np.sqrt(kappa_variance / n) / max(1 - kappa.value**2, 1e-9)
-        return float(np.tanh(centre - reach)), float(np.tanh(centre + reach))
+        pushes = np.full(n, np.sqrt(kappa_variance))
+        far, near = kappa.items[used.sum() : -1], kappa.items[-1:]
+        return limits(kappa, pushes, far, near, n, confidence)
+
+    def bias_half_width(n: int) -> float:
+        widths = [
+            float(np.mean(move)) + z * np.sqrt(n * bias_variance + np.mean(move**2))
+            for move in (x - 1 + float(p @ gap), k - x - float(p @ gap))
+        ]
+        return float(np.mean(widths)) / n
 
     def effect_error(per_arm: int) -> float:
         return float(
@@ -140,7 +153,7 @@ def label_plan(
             labels=n,
             kappa_low=kappa_interval(n)[0],
             kappa_high=kappa_interval(n)[1],
-            bias_half_width=z * float(np.sqrt(bias_variance / n)),
+            bias_half_width=bias_half_width(n),
             effect_half_width=z * effect_error(max(n // 2, 1)),
         )
         for n in sizes

@@ -123,29 +123,32 @@ class Part:
     unlabelled_rows: NDArray[np.int64]
 
 
-def _tuned(label: Array, judge: Array, other: Array, share: Array) -> float:
+def _tuned(covariance: Array, variance: Array, labels: Array, unlabelled: int) -> Array:
     """The variance-minimising weight of the judge, clipped to 0..1.
 
     Covariance over n, variance of all judge scores over n - 1: the convention of
-    ppi_py, which the checks outside follow.
+    ppi_py, which the checks outside follow. A constant judge knows nothing: 0.
     """
-    n, m = len(label), len(other)
-    everyone = np.concatenate((judge, other))
-    variance = float(everyone.var(ddof=1)) if len(everyone) > 1 else 0.0
-    if variance <= 1e-14:
-        return 0.0  # a constant judge knows nothing
-    covariance = float(share @ ((label - share @ label) * (judge - share @ judge)))
-    return float(np.clip(covariance / (variance * (1 + n / m)), 0.0, 1.0))
+    known = variance > 1e-14
+    slope = covariance / np.where(known, variance, 1.0) / (1 + labels / unlabelled)
+    return np.where(known, np.clip(slope, 0.0, 1.0), 0.0)
 
 
 def arm_part(
     judge: Array, label: Array, weight: Array | None, lam: float | None
 ) -> Part:
-    """Estimate and influences of one arm; `label` is NaN where nobody labelled."""
+    """Estimate and influences of one arm; `label` is NaN where nobody labelled.
+
+    What a label pushes is what leaving it out does (jackknife), with the judge's
+    weight chosen anew: at 30 labels the choice from the same labels is not free, and
+    the plain variance rejects a true zero in up to 7.3% of experiments. With `lam`
+    given there is no choice to pay for, and the variance is the usual one.
+
+    Source: Efron & Stein 1981 (the jackknife's variance is not too small on average).
+    """
     has = ~np.isnan(label)
     rows = np.arange(len(judge))
-    f, y, other = judge[has], label[has], judge[~has]
-    n = len(y)
+    other, n = judge[~has], int(has.sum())
     if weight is None:
         share = np.full(n, 1 / n)
         base, base_rows = other, rows[~has]
@@ -156,21 +159,37 @@ def arm_part(
         base, base_rows = judge, rows
     if len(other) == 0:
         lam = 0.0  # everything is labelled: there is nothing for the judge to add
-    elif lam is None:
-        lam = _tuned(y, f, other, share)
-    residual = y - lam * f
-    middle = float(share @ residual)
-    labelled = share * (residual - middle) * np.sqrt(n / (n - 1))
-    if lam == 0.0:
+    centre, middle = float(share @ judge[has]), float(share @ label[has])
+    f, y = judge[has] - centre, label[has] - middle
+    # Means and weight without each labelled reply in turn; the last is with all.
+    left = 1 / (1 - np.append(share, 0.0))
+    drop = np.append(np.ones(n), 0.0)
+    at = np.append(share, 0.0)
+    fs, ys = np.append(f, 0.0), np.append(y, 0.0)
+    mean_f, mean_y = -at * fs * left, -at * ys * left
+    if lam is None:
+        everyone = judge - centre
+        total, squares, size = everyone.sum(), everyone @ everyone, len(judge) - drop
+        mean = (total - drop * fs) / size
+        spread = squares - drop * fs**2 - size * mean**2
+        covariance = (share @ (f * y) - at * fs * ys) * left - mean_f * mean_y
+        lams = _tuned(
+            covariance, spread / np.maximum(size - 1, 1), n - drop, len(other)
+        )
+    else:
+        lams = np.full(n + 1, lam)
+    if not lams.any():
         base, base_rows = base[:0], base_rows[:0]
     m = len(base)
-    mean = float(base.mean()) if m else 0.0
+    mean_base = float(base.mean()) if m else 0.0
+    moved = lams * (mean_base - centre - mean_f) + mean_y
+    without = moved[:-1]
     scale = np.sqrt(m / (m - 1)) if m > 1 else 1.0
     return Part(
-        estimate=lam * mean + middle,
-        lam=lam,
-        labelled=labelled,
-        unlabelled=lam * (base - mean) / max(m, 1) * scale,
+        estimate=float(moved[-1]) + middle,
+        lam=float(lams[-1]),
+        labelled=(without.mean() - without) * np.sqrt((n - 1) / n),
+        unlabelled=lams[-1] * (base - mean_base) / max(m, 1) * scale,
         labelled_rows=rows[has],
         unlabelled_rows=base_rows,
     )

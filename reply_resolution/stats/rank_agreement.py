@@ -7,11 +7,20 @@ No chance enters. Cost: O(n log² n).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from reply_resolution.stats.agreement_parts import (
+    RANKED,
+    Array,
+    Estimate,
+    Sample,
+    share_interval,
+    undefined,
+    without_levels,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,48 +170,101 @@ def influences(labels: Array, judge: Array, weights: Array) -> Mapping[str, Infl
     }
 
 
-def variance_of_items(
-    statistic: Influence, weights: Array, clusters: NDArray[np.int64] | None
-) -> tuple[float, int]:
-    """Variance of a statistic from its influences, and the number of units.
+def limits(
+    statistic: Influence,
+    pushes: Array,
+    far: Array,
+    near: Array,
+    units: int,
+    confidence: float,
+) -> tuple[float, float]:
+    """Interval of a statistic, with one unseen unit at each end.
+
+    The counterpart of the drawn tables of `agreement_parts`: the low end is that of
+    the sample and one unit as far off as can be, the high end that with one that
+    agrees; t quantile with units - 1 degrees, correlations on Fisher's z.
 
     Args:
         statistic: From `influences`.
-        weights: The same weights.
-        clusters: Cluster number of each item (0 to G - 1), or None: items are
-            independent.
-    """
-    pushes = weights / weights.sum() * statistic.items
-    if clusters is not None:
-        pushes = np.bincount(clusters, pushes)
-    return float(pushes @ pushes), len(pushes)
-
-
-def interval(
-    statistic: Influence, variance: float, units: int, confidence: float
-) -> tuple[float, float] | None:
-    """Interval of a statistic from its variance; None where it says nothing.
-
-    Args:
-        statistic: From `influences`.
-        variance: Its variance.
+        pushes: What each unit moves it by, times the number of units.
+        far: The same of possible units that are as far off as can be.
+        near: The same of possible units for the other end.
         units: Independent units: items, or clusters.
-        confidence: Fraction, e.g. 0.95. t quantile with units - 1 degrees of freedom.
+        confidence: Fraction.
     """
     from scipy.special import stdtrit
 
-    if units < 3 or np.isnan(statistic.value):
-        return None
-    error = float(np.sqrt(variance * units / (units - 1)))
-    if error <= 1e-12:
-        return None  # every item agrees with the estimate: no spread to learn from
-    reach = float(stdtrit(units - 1, (1 + confidence) / 2)) * error
-    if not statistic.bounded:
-        return statistic.value - reach, statistic.value + reach
-    slope = 1 - statistic.value**2
-    if slope <= 1e-12:
-        return None
-    centre = np.arctanh(statistic.value)
-    return float(np.tanh(centre - reach / slope)), float(
-        np.tanh(centre + reach / slope)
-    )
+    value, t = statistic.value, float(stdtrit(units - 1, (1 + confidence) / 2))
+    ends = []
+    for sign, extra in ((-1.0, far), (1.0, near)):
+        variance = (float(pushes @ pushes) + float(np.mean(extra**2))) / units**2
+        reach = sign * t * float(np.sqrt(variance * units / (units - 1)))
+        centre = value + float(np.mean(extra)) / units
+        if not statistic.bounded:
+            ends.append(centre + reach)
+        elif abs(centre) < 1 - 1e-9:
+            ends.append(float(np.tanh(np.arctanh(centre) + reach / (1 - centre**2))))
+        else:
+            ends.append(float(np.clip(centre + reach, -1, 1)))
+    return float(min(ends[0], value)), float(max(ends[1], value))
+
+
+def from_items(core: Sample) -> tuple[dict[str, Any], list[str]]:
+    """Many-valued numbers, and scales that are not shared: ranks above all."""
+    x, y, n = core.x, core.y, len(core.x)
+    # What a unit would push that is as far off as can be: its score at the end of
+    # the judge's range that is farther from the label's place in its own range.
+    bottom, top = core.scale if core.on_scale else (y.min(), y.max())
+    middle = (core.scale[0] + core.scale[1]) / 2 if core.on_scale else np.median(x)
+    off = np.where(x > middle, bottom, top)
+    rare = 0 if x.mean() > middle else -1
+    end_x = np.full(n, np.sort(x)[rare])
+    end_y = np.full(n, np.sort(y)[rare])
+    tiny: Array = np.full(n, 1e-9)
+    columns = [
+        influences(
+            np.concatenate((x, other_x)),
+            np.concatenate((y, other_y)),
+            np.concatenate((core.weight, tiny)),
+        )
+        for other_x, other_y in (
+            (x, off),
+            (end_x, end_y),
+            (x, np.full(n, bottom)),
+            (x, np.full(n, top)),
+        )
+    ]
+    why = "the two columns are not both on the scale {:g} to {:g}".format(*core.scale)
+    parts: dict[str, Any] = {}
+    for name, statistic in influences(x, y, core.weight).items():
+        if name in ("bias", "concordance") and not core.on_scale:
+            parts[name] = Estimate(None, reason=why)
+        elif np.isnan(statistic.value):
+            parts[name] = Estimate(None, reason="one of the two columns is constant")
+        elif core.units < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+            parts[name] = Estimate(
+                statistic.value, reason="nothing says how precise it is"
+            )
+        else:
+            pushes: Array = core.weight * statistic.items * core.units / n
+            if core.groups is not None:
+                pushes = np.bincount(core.groups, pushes).astype(float)
+            far, near = columns[2:] if name == "bias" else columns[:2]
+            ends = limits(
+                statistic,
+                pushes,
+                far[name].items[n:],
+                near[name].items[n:],
+                core.units,
+                core.confidence,
+            )
+            parts[name] = Estimate(statistic.value, *ends)
+    parts["adjacent"] = Estimate(None, reason=why)
+    if core.on_scale:
+        near_share = float(core.weight @ (np.abs(y - x) <= 1 + 1e-9)) / n
+        parts["adjacent"] = Estimate(
+            near_share, *share_interval(near_share, core.effective, core.confidence)
+        )
+    parts.update(confusion=None, recall=(), level_bias=())
+    notes = [without_levels(parts, core.scale), *undefined(parts, RANKED)]
+    return parts, notes

@@ -9,7 +9,7 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.agreement import Agreement, agreement
-from reply_resolution.stats.agreement_parts import Estimate, wilson
+from reply_resolution.stats.agreement_parts import Estimate, share_interval
 from reply_resolution.stats.annotators import label_keys
 
 
@@ -106,6 +106,6 @@ def self_agreement(
 
 
 def _share(hits: NDArray[np.bool_], codes: NDArray[np.int64], level: float) -> Estimate:
-    """Share of hits with Wilson's interval on the number of items."""
+    """Share of hits with its interval on the number of items."""
     share = float(hits.mean())
-    return Estimate(share, *wilson(share, int(codes.max()) + 1, level))
+    return Estimate(share, *share_interval(share, int(codes.max()) + 1, level))

@@ -15,6 +15,7 @@ from reply_resolution.stats.correction import (
     rogan_gladen,
     tipping_point,
 )
+from reply_resolution.stats.labelled_arms import arm_part
 
 # ppi_py, debias-llm-as-a-judge and cigate on real data (CEBaB, score >= 4): 200
 # labelled replies (69 right positives of 74, 119 right negatives of 126) and 511
@@ -38,12 +39,34 @@ def test_untuned_ppi_equals_ppi_py():
 
 
 def test_tuned_ppi_equals_ppi_py():
-    """PPI++ chooses its weight as ppi_py does."""
+    """PPI++ chooses its weight as ppi_py does; the default pays for the choice."""
     found = ppi_mean(JUDGE, LABELS)
     point, low, high = ORACLE["ppi_py_binary"]["tuned"]
     assert found.estimate == pytest.approx(point, abs=5e-7)
-    assert (found.low, found.high) == pytest.approx((low, high), abs=3e-4)
     assert found.lam == pytest.approx(0.6176775279, abs=1e-9)
+    given = ppi_mean(JUDGE, LABELS, lam=found.lam)
+    assert given.estimate == pytest.approx(point, abs=5e-7)
+    assert (given.low, given.high) == pytest.approx((low, high), abs=3e-4)
+    assert 1 < found.se / given.se < 1.05
+
+
+def test_a_labels_push_is_what_leaving_it_out_does():
+    """The jackknife, with the judge's weight chosen anew each time, by brute force."""
+    rng = np.random.default_rng(12)
+    judge = rng.integers(1, 6, 80).astype(float)
+    label = np.where(
+        np.arange(80) < 30, np.clip(judge + rng.integers(-1, 2, 80), 1, 5), np.nan
+    )
+    part = arm_part(judge, label, None, None)
+    without = np.array(
+        [
+            arm_part(np.delete(judge, i), np.delete(label, i), None, None).estimate
+            for i in range(30)
+        ]
+    )
+    assert part.labelled @ part.labelled == pytest.approx(
+        29 / 30 * ((without - without.mean()) ** 2).sum(), rel=1e-9
+    )
 
 
 def test_weight_0_is_the_mean_of_the_labels():
@@ -326,22 +349,8 @@ def test_a_favouring_judge_is_put_right():
     """No true difference, inflated treatment: the judge is fooled, the labels not."""
     cover, reject, wrong = rates(runs=150, labelled=60, inflate=0.4)
     assert wrong > 0.8
-    assert cover >= 0.89
-    assert reject <= 0.11
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("labelled", [30, 100])
-@pytest.mark.parametrize(("effect", "inflate"), [(0.0, 0.0), (0.0, 0.25), (0.3, 0.25)])
-def test_corrected_difference_covers(labelled, effect, inflate):
-    """2,000 runs: at least 92% coverage; at 100 labels at most 6.6% false alarms."""
-    cover, reject, wrong = rates(
-        runs=2000, labelled=labelled, effect=effect, inflate=inflate, seed=1
-    )
-    print(labelled, effect, inflate, cover, reject, wrong)
     assert cover >= 0.92
-    if not effect and labelled == 100:  # 30 labels: about 7%, see the results
-        assert reject <= 0.066
+    assert reject <= 0.08
 
 
 @pytest.mark.parametrize("inflate", [0.0, 0.15, 0.6])
