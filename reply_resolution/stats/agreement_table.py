@@ -10,6 +10,7 @@ import polars as pl
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.agreement import agreement
 from reply_resolution.stats.agreement_parts import MEASURES
+from reply_resolution.stats.annotators import among
 from reply_resolution.tables.scores import explain_score
 
 #: Why a cell was not used.
@@ -46,8 +47,10 @@ def agreement_table(
     Returns:
         One key per label column, `between` when there are two or more (keyed
         "label_a|label_b"; there the second column takes the judge's place, so bias
-        is second minus first), `excluded` ({column: {reason: cells}}), `scale`,
-        `confidence` and `warnings`. Nothing in it is NaN; undefined is None.
+        is second minus first), `among` for three and more (all together: alpha, pooled
+        kappa and AC2 of any number of labels per row), `excluded` ({column: {reason:
+        cells}}), `scale`, `confidence` and `warnings`. Nothing in it is NaN; undefined
+        is None.
 
     Raises:
         TableError: A column is missing.
@@ -105,6 +108,8 @@ def agreement_table(
         )
     if len(columns) > 1:
         out["between"] = {f"{a}|{b}": match(a, b) for a, b in combinations(columns, 2)}
+    if len(columns) > 2:
+        out["among"] = _all_together([read[c] for c in columns], scale, confidence)
     out["excluded"] = {
         column: {reason: n for reason, n in why.items() if n}
         for column, why in excluded.items()
@@ -112,6 +117,23 @@ def agreement_table(
     out["scale"] = [_whole(scale[0]), _whole(scale[1])]
     out["confidence"] = confidence
     out["warnings"] = warnings
+    return out
+
+
+def _all_together(
+    columns: Sequence[pl.Series], scale: tuple[float, float], confidence: float
+) -> dict[str, Any] | None:
+    """Three and more label columns as one group; None without whole labels."""
+    table = np.column_stack([c.to_numpy() for c in columns])
+    levels = np.arange(scale[0], scale[1] + 1)
+    counts = (table[:, :, None] == levels).sum(1).astype(float)
+    shared = counts[counts.sum(1) >= 2]
+    if not len(shared) or counts.sum() < (~np.isnan(table)).sum():
+        return None
+    found = among(counts, scale, confidence=confidence)
+    names = ("krippendorff_alpha", "weighted_kappa", "gwet_ac2", "exact")
+    out: dict[str, Any] = {"n": len(shared)}
+    out.update({n: e.to_dict() for n, e in zip(names, found, strict=True)})
     return out
 
 

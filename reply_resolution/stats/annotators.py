@@ -10,7 +10,13 @@ import polars as pl
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats import concordance
 from reply_resolution.stats.agreement import Agreement, agreement
-from reply_resolution.stats.agreement_parts import Array, Estimate, share_interval
+from reply_resolution.stats.agreement_parts import (
+    Array,
+    Estimate,
+    far_ends,
+    rarer_end,
+    share_interval,
+)
 
 _SEED = 0
 
@@ -27,6 +33,7 @@ class AnnotatorAgreement:
             1 is perfect, 0 chance, below 0 worse than chance.
         weighted_kappa: Quadratic weighted kappa over all pairs of labels of an item,
             both orders, pooled.
+        gwet_ac2: Gwet's AC2 over all annotators, quadratic weights. 1 is perfect.
         exact: Share of those pairs that are equal. Fraction.
         pairs: Agreement of every two annotators who share at least one item, keyed
             "a|b"; there b takes the judge's place, so bias is b minus a.
@@ -38,6 +45,7 @@ class AnnotatorAgreement:
     labels: dict[str, int]
     krippendorff_alpha: Estimate
     weighted_kappa: Estimate
+    gwet_ac2: Estimate
     exact: Estimate
     pairs: dict[str, Agreement]
     warnings: tuple[str, ...]
@@ -130,20 +138,9 @@ def annotator_agreement(
             f"no item was labelled by two of the {len(people)} annotators; let two "
             "people label the same replies to see how they agree."
         )
-    values = np.arange(scale[0], scale[1] + 1, dtype=float)
-    types, sizes = np.unique(shared, axis=0, return_counts=True)
-    # Per type of item: its coincidences (pairs weighted 1 / (m - 1)), and its pairs.
-    pairs = types[:, :, None] * types[:, None, :]
-    pairs = pairs - np.einsum("ik,kl->ikl", types, np.eye(len(values)))
-    coincidences = pairs / (types.sum(1) - 1)[:, None, None]
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(len(shared), sizes / sizes.sum(), size=resamples)
-    weights = np.concatenate((sizes[None, :], drawn)).astype(float)
-    alpha = concordance.alpha_from_coincidences(
-        np.tensordot(weights, coincidences, 1), values
+    alpha, kappa, ac2, same = among(
+        counts, scale, confidence=confidence, resamples=resamples, seed=seed
     )
-    kappa = concordance.weighted_kappa(np.tensordot(weights, pairs, 1), values)
-    same = concordance.exact(np.tensordot(weights, pairs, 1))
     notes = [
         f"{name} has only {n} labels; read their agreement with care."
         for name, n in _per_person(own).items()
@@ -153,14 +150,80 @@ def annotator_agreement(
         annotators=tuple(people),
         n_items=len(shared),
         labels=_per_person(own),
-        krippendorff_alpha=_percentiles(alpha, confidence),
-        weighted_kappa=_percentiles(kappa, confidence),
-        exact=Estimate(
-            float(same[0]), *share_interval(float(same[0]), len(shared), confidence)
-        ),
+        krippendorff_alpha=alpha,
+        weighted_kappa=kappa,
+        gwet_ac2=ac2,
+        exact=same,
         pairs=_pairs(own, keys, people, scale, confidence),
         warnings=tuple(notes),
     )
+
+
+def among(
+    counts: Array,
+    scale: tuple[float, float],
+    *,
+    confidence: float,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    """Alpha, pooled kappa, AC2 and exact agreement of several people.
+
+    Args:
+        counts: Labels per item and level, shape (items, levels); at least one item
+            with two. Items with one tell AC2 how frequent the levels are.
+        scale: Lowest and highest label.
+        confidence: Level of the intervals, fraction; ends as in `agreement_parts`,
+            the unseen item having two labels.
+        resamples: Draws of items.
+        seed: Of the draws.
+    """
+    values = np.arange(scale[0], scale[1] + 1, dtype=float)
+    counts = counts[counts.sum(1) > 0]
+    k, levels = len(values), counts.sum(0) / counts.sum()
+    types, sizes = np.unique(counts, axis=0, return_counts=True)
+    eye = np.eye(k)
+    far = (eye[:, None] + eye)[far_ends(values) > 0]
+    rare = 2 * eye[[rarer_end(levels, values)]]
+    far_share = (levels[:, None] * far_ends(values))[far_ends(values) > 0]
+    kinds = np.concatenate((types, far, rare))
+    # Per kind of item: its coincidences (pairs weighted 1 / (m - 1)), and its pairs.
+    pairs = kinds[:, :, None] * kinds[:, None, :] - kinds[:, :, None] * eye
+    coincidences = pairs / np.maximum(kinds.sum(1) - 1, 1)[:, None, None]
+    rng = np.random.default_rng(seed)
+    drawn = rng.standard_gamma(sizes, size=(resamples, len(types)))
+    added = rng.standard_gamma(far_share, size=(resamples, len(far)))
+    none = np.zeros((resamples, len(rare)))
+    copies = np.concatenate(
+        (
+            np.append(sizes, np.zeros(len(far) + len(rare)))[None],
+            np.hstack((drawn, added, none)),
+            np.hstack((drawn, 0 * added, added.sum(1, keepdims=True))),
+        )
+    )
+    copies *= len(counts) / copies.sum(1, keepdims=True)
+    found = (
+        concordance.alpha_from_coincidences(
+            np.tensordot(copies, coincidences, 1), values
+        ),
+        concordance.weighted_kappa(np.tensordot(copies, pairs, 1), values),
+        concordance.several_raters(kinds, values, copies=copies),
+    )
+    alpha, kappa, ac2 = (_between(f, resamples, confidence) for f in found)
+    same = float(concordance.exact(np.tensordot(copies[0], pairs, 1)))
+    shared = int((counts.sum(1) > 1).sum())
+    span = share_interval(same, shared, confidence)
+    return alpha, kappa, ac2, Estimate(same, *span)
+
+
+def _between(found: Array, resamples: int, confidence: float) -> Estimate:
+    """The first value, between the low end of the next draws and the last's high."""
+    point, low, high = float(found[0]), found[1 : resamples + 1], found[-resamples:]
+    if np.isnan(point):
+        return Estimate(None, reason="it is 0/0, all labels are equal")
+    tail = (1 - confidence) / 2
+    ends = float(np.quantile(low, tail)), float(np.quantile(high, 1 - tail))
+    return Estimate(point, min(ends[0], point), max(ends[1], point))
 
 
 def _per_person(own: pl.DataFrame) -> dict[str, int]:
@@ -184,19 +247,6 @@ def _level_counts(
         *((pl.col("label") == v).sum().alias(str(v)) for v in range(low, high + 1))
     )
     return table.drop(keys).to_numpy().astype(float)
-
-
-def _percentiles(values: Array, confidence: float) -> Estimate:
-    """The first value with the percentile interval of the rest."""
-    point, draws = float(values[0]), values[1:]
-    if np.isnan(point):
-        return Estimate(None, reason="it is 0/0, all labels are equal")
-    usable = draws[~np.isnan(draws)]
-    tail = (1 - confidence) / 2
-    if len(usable) < 0.9 * len(draws) or np.ptp(usable) <= 1e-12:
-        return Estimate(point, reason="too little variety for an interval")
-    low, high = np.quantile(usable, (tail, 1 - tail))
-    return Estimate(point, float(low), float(high))
 
 
 def _pairs(

@@ -86,7 +86,7 @@ def alpha_from_coincidences(
         coincidences: Symmetric; each unit with m values adds its ordered pairs,
             each with weight 1 / (m - 1).
         values: The K levels as numbers, in order.
-        level: "ordinal", "interval" or "nominal".
+        level: "ordinal", "interval", "ratio" or "nominal".
 
     Source: Krippendorff 2011, "Computing Krippendorff's alpha-reliability".
     """
@@ -94,6 +94,11 @@ def alpha_from_coincidences(
     total = totals.sum(-1)
     if level == "nominal":
         distance = np.broadcast_to(1.0 - np.eye(len(values)), coincidences.shape)
+    elif level == "ratio":
+        both = values[:, None] + values
+        gap = values[:, None] - values
+        one = np.where(both > 0, gap / np.where(both > 0, both, 1.0), 0.0) ** 2
+        distance = np.broadcast_to(one, coincidences.shape)
     else:
         points = midranks(totals) if level == "ordinal" else values + 0 * totals
         distance = (points[..., :, None] - points[..., None, :]) ** 2
@@ -112,6 +117,62 @@ def krippendorff_alpha(
     )
 
 
+def credits_of(values: Array, weights: str) -> Array:
+    """Credit for each pair of levels, 1 on the diagonal: Gwet's weight matrices."""
+    k = len(values)
+    gap = np.abs(values[:, None] - values)
+    if weights == "identity":
+        return np.eye(k)
+    if weights == "ordinal":
+        steps = np.abs(np.subtract.outer(np.arange(k), np.arange(k))) + 1
+        pairs = steps * (steps - 1) / 2
+        return np.asarray(1 - pairs / pairs.max(), dtype=np.float64)
+    power = 2 if weights == "quadratic" else 1
+    return np.asarray(1 - (gap / gap.max()) ** power, dtype=np.float64)
+
+
+def several_raters(
+    counts: Array,
+    values: Array,
+    *,
+    chance: str = "gwet",
+    weights: str = "quadratic",
+    copies: Array | None = None,
+) -> Array:
+    """Agreement of three and more raters from ratings per item and level.
+
+    One formula: observed credit over pairs of an item's ratings, against what chance
+    gives. Items with one rating tell of the levels' shares only.
+
+    Args:
+        counts: Ratings per item and level, shape (items, K); any number per item.
+        values: The K levels as numbers, in order.
+        chance: "gwet" (AC1 with identity weights, AC2 else), "fleiss" (Fleiss' kappa
+            with identity weights) or "uniform" (Brennan and Prediger).
+        weights: "quadratic", "linear", "ordinal" or "identity".
+        copies: How often each item counts, shape (..., items); None: once.
+
+    Source: Gwet 2014, "Handbook of Inter-Rater Reliability", 4th ed.
+    """
+    k, credit = len(values), credits_of(values, weights)
+    times = np.ones(len(counts)) if copies is None else copies
+    raters = counts.sum(1)
+    pairs = raters * (raters - 1)
+    agreed = (counts * (counts @ credit - 1)).sum(1)
+    own = np.where(pairs > 0, agreed / np.where(pairs > 0, pairs, 1.0), 0.0)
+    seen = _ratio(times @ own, times @ (pairs > 0))
+    rated = raters > 0
+    shares = counts / np.where(rated, raters, 1.0)[:, None]
+    share = (times @ shares) / (times @ rated)[..., None]
+    if chance == "gwet":
+        expected = credit.sum() / (k * (k - 1)) * (share * (1 - share)).sum(-1)
+    elif chance == "fleiss":
+        expected = ((share @ credit) * share).sum(-1)
+    else:
+        expected = np.full(np.shape(seen), credit.sum() / k**2)
+    return _ratio(seen - expected, 1 - expected)
+
+
 def gwet_ac(tables: Array, values: Array, *, weights: str = "quadratic") -> Array:
     """Gwet's AC2 (AC1 with identity weights) of two raters.
 
@@ -125,16 +186,7 @@ def gwet_ac(tables: Array, values: Array, *, weights: str = "quadratic") -> Arra
 
     Source: Gwet 2014, "Handbook of Inter-Rater Reliability", 4th ed.
     """
-    k = len(values)
-    gap = np.abs(values[:, None] - values)
-    if weights == "identity":
-        credit = np.eye(k)
-    elif weights == "ordinal":
-        steps = np.abs(np.subtract.outer(np.arange(k), np.arange(k))) + 1
-        pairs = steps * (steps - 1) / 2
-        credit = 1 - pairs / pairs.max()
-    else:
-        credit = 1 - (gap / gap.max()) ** (2 if weights == "quadratic" else 1)
+    k, credit = len(values), credits_of(values, weights)
     rows, columns, total = margins(tables)
     share = (rows + columns) / (2 * total[..., None])
     chance = credit.sum() / (k * (k - 1)) * (share * (1 - share)).sum(-1)
@@ -214,11 +266,3 @@ def level_bias(tables: Array, values: Array) -> Array:
     """Per label level, the mean of judge minus label in points; shape (..., K)."""
     rows = tables.sum(-1)
     return _ratio(tables @ values - rows * values, rows)
-
-
-def difference_spread(tables: Array, values: Array) -> Array:
-    """Standard deviation (n - 1) of judge minus label, in points."""
-    _, _, total = margins(tables)
-    gap = values[None, :] - values[:, None]
-    centred = gap - bias(tables, values)[..., None, None]
-    return np.sqrt(_ratio((tables * centred**2).sum((-2, -1)), total - 1))

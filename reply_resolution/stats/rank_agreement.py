@@ -216,24 +216,17 @@ def from_items(core: Sample) -> tuple[dict[str, Any], list[str]]:
     # the judge's range that is farther from the label's place in its own range.
     bottom, top = core.scale if core.on_scale else (y.min(), y.max())
     middle = (core.scale[0] + core.scale[1]) / 2 if core.on_scale else np.median(x)
-    off = np.where(x > middle, bottom, top)
-    rare = 0 if x.mean() > middle else -1
-    end_x = np.full(n, np.sort(x)[rare])
-    end_y = np.full(n, np.sort(y)[rare])
-    tiny: Array = np.full(n, 1e-9)
-    columns = [
-        influences(
-            np.concatenate((x, other_x)),
-            np.concatenate((y, other_y)),
-            np.concatenate((core.weight, tiny)),
-        )
-        for other_x, other_y in (
-            (x, off),
-            (end_x, end_y),
-            (x, np.full(n, bottom)),
-            (x, np.full(n, top)),
-        )
-    ]
+    # At most 200 labels stand for all: these are means over possible replies.
+    some = np.quantile(x, np.linspace(0, 1, min(n, 200)), method="nearest")
+    m, rare = len(some), 0 if x.mean() > middle else -1
+    off = np.where(some > middle, bottom, top)
+    unseen = influences(
+        np.concatenate((x, some, some, some, [np.sort(x)[rare]])),
+        np.concatenate(
+            (y, off, np.full(m, bottom), np.full(m, top), [np.sort(y)[rare]])
+        ),
+        np.concatenate((core.weight, np.full(3 * m + 1, 1e-9))),
+    )
     why = "the two columns are not both on the scale {:g} to {:g}".format(*core.scale)
     parts: dict[str, Any] = {}
     for name, statistic in influences(x, y, core.weight).items():
@@ -249,12 +242,17 @@ def from_items(core: Sample) -> tuple[dict[str, Any], list[str]]:
             pushes: Array = core.weight * statistic.items * core.units / n
             if core.groups is not None:
                 pushes = np.bincount(core.groups, pushes).astype(float)
-            far, near = columns[2:] if name == "bias" else columns[:2]
+            extra = unseen[name].items[n:]
+            far, near = (
+                (extra[m : 2 * m], extra[2 * m : 3 * m])
+                if name == "bias"
+                else (extra[:m], extra[3 * m :])
+            )
             ends = limits(
                 statistic,
                 pushes,
-                far[name].items[n:],
-                near[name].items[n:],
+                far,
+                near,
                 core.units,
                 core.confidence,
             )

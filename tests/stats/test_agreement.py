@@ -54,9 +54,9 @@ def test_alpha_equals_the_krippendorff_package(level):
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
-@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval"])
+@pytest.mark.parametrize("level", ["nominal", "ordinal", "interval", "ratio"])
 def test_alpha_equals_krippendorffs_published_example(level):
-    """Four raters with missing values: .743, .815, .849 as printed in 2011."""
+    """Four raters with missing values: .743, .815, .849, .797 as printed in 2011."""
     example = ORACLE["krippendorff2011_example"]
     units = np.array(example["data"], dtype=float).T
     coincidences = np.zeros((5, 5))
@@ -68,6 +68,36 @@ def test_alpha_equals_krippendorffs_published_example(level):
                     coincidences[seen[i], seen[j]] += 1 / (len(seen) - 1)
     found = concordance.alpha_from_coincidences(coincidences, LEVELS, level=level)
     assert found == pytest.approx(example[level], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("chance", "weights", "key"),
+    [
+        ("gwet", "identity", "gwet_ac1"),
+        ("gwet", "quadratic", "gwet_ac2_quadratic"),
+        ("fleiss", "identity", "fleiss"),
+        ("uniform", "identity", "brennan_prediger"),
+    ],
+)
+def test_several_raters_equal_irrcac(chance, weights, key):
+    """Krippendorff's four raters: AC1, AC2, Fleiss, Brennan-Prediger of irrCAC."""
+    example = ORACLE["krippendorff2011_example"]
+    units = np.array(example["data"], dtype=float).T
+    counts = (units[:, :, None] == LEVELS).sum(1).astype(float)
+    found = concordance.several_raters(counts, LEVELS, chance=chance, weights=weights)
+    assert found == pytest.approx(example[key], abs=5.1e-6)
+    twice = concordance.several_raters(
+        counts, LEVELS, chance=chance, weights=weights, copies=np.full(12, 2.0)
+    )
+    assert twice == pytest.approx(float(found), abs=1e-12)
+
+
+def test_several_raters_equal_two_raters():
+    """With two ratings each, AC2 is that of the table."""
+    label, judge = pairs(STARS)
+    counts = ((label[:, None] == LEVELS).astype(float)) + (judge[:, None] == LEVELS)
+    found = concordance.several_raters(counts, LEVELS)
+    assert found == pytest.approx(concordance.gwet_ac(STARS, LEVELS), abs=1e-12)
 
 
 @pytest.mark.parametrize("weights", ["quadratic", "ordinal", "linear", "identity"])

@@ -1,6 +1,7 @@
 """The object of `agreement --json`."""
 
 import json
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -126,3 +127,22 @@ def test_a_wide_scale_still_has_its_table():
     out = agreement_table(frame, scale=(0, 10))
     assert len(out["label_x"]["confusion"]) == 11
     assert out["label_x"]["exact"]["estimate"] == 0.5
+
+
+def test_three_people_are_measured_together():
+    """Krippendorff's four raters as label columns: alpha .815 and AC2 .914 of all."""
+    example = json.loads(
+        (Path(__file__).parent / "oracles/agreement_ppi.json").read_text("utf-8")
+    )["krippendorff2011_example"]
+    frame = pl.DataFrame(
+        {f"label_{i}": row for i, row in enumerate(example["data"])}
+    ).with_columns(score=pl.lit(3))
+    found = agreement_table(frame)["among"]
+    assert found["n"] == 11
+    alpha = found["krippendorff_alpha"]
+    assert alpha["estimate"] == pytest.approx(example["ordinal"], abs=1e-12)
+    assert alpha["ci"][0] < alpha["estimate"] < alpha["ci"][1]
+    assert found["gwet_ac2"]["estimate"] == pytest.approx(
+        example["gwet_ac2_quadratic"], abs=5.1e-6
+    )
+    assert "among" not in agreement_table(frame.select("score", "label_0", "label_1"))
