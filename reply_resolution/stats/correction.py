@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.corrected_rates import CorrectedRate, rogan_gladen
 from reply_resolution.stats.favouring import (
     DifferentialBias,
     TippingPoint,
@@ -34,7 +35,6 @@ from reply_resolution.stats.labelled_arms import (
     two_sided,
     variance_of,
 )
-from reply_resolution.stats.rogan_gladen import CorrectedRate, rogan_gladen
 
 __all__ = [
     "MIN_LABELS",

@@ -185,20 +185,13 @@ def coverage(population, n, runs=RUNS, *, seed=1, resamples=400):
     return cover, 1 - kept / runs
 
 
-def least(runs, share=0.92):
-    """What coverage of `share` may show in so many runs (99.9% binomial limit)."""
-    from scipy.stats import binom
-
-    return binom.ppf(0.001, runs, share) / runs
-
-
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("world", FRESH)
 def test_reliable_intervals_cover_in_fresh_worlds(world, n):
-    """At 100 items and more at least 92% (99.9% limit), in every world."""
+    """At 100 items and more at least 92%, in every world, with nothing marked."""
     found, marked = coverage(FRESH[world], n)
     print(world, n, marked, {k: round(v, 3) for k, v in found.items()})
-    assert min(found.values()) >= least(RUNS), found
+    assert min(found.values()) >= 0.92, found
     assert marked == 0
 
 
@@ -321,8 +314,8 @@ def main(found=None):
         "# Agreement and correction: time, coverage, false alarms",
         "",
         "Written by `python tests/benchmarks/test_agreement_rates.py`; "
-        f"{RUNS:,} seeded runs a row (standard error at 95%: 0.5 points; the 99.9% "
-        f"limit of 92% is {100 * least(RUNS):.1f}). Worlds: that file's docstring.",
+        f"{RUNS:,} seeded runs a row (standard error at 95%: 0.5 points). Worlds: that "
+        "file's docstring.",
         "",
         "## Coverage of 95% intervals of agreement, fresh worlds",
         "",

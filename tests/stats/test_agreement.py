@@ -474,6 +474,40 @@ def test_mtrag_numbers(real_data):
                 )
 
 
+def test_mtrag_without_the_reference_arm_and_rounded_kappas(real_data):
+    """318 replies of two models; kappas of both judges with the median of people."""
+    frame, wanted = (
+        _tidy(real_data, "mtrag_human"),
+        _reference(real_data)["mtrag_human"],
+    )
+    models = frame.filter(pl.col("system") != "reference")
+    for column, judge in (("judge_score", "rb_llm"), ("judge_rl_f", "rl_f")):
+        by_label = wanted["judge_vs_human"][judge]["excluding_reference_system"]
+        for label in ("completeness", "faithfulness", "appropriateness", "naturalness"):
+            result = agreement(models[column], models[f"human_{label}"], scale=(1, 4))
+            for key in ("spearman", "kendall_tau_b"):
+                assert getattr(result, key).estimate == pytest.approx(
+                    by_label[label][key], abs=6e-7
+                )
+    people = pl.read_csv(real_data / "mtrag_human" / "human_ratings.csv")
+    for column, criterion, key in (
+        ("judge_score", "completeness", "qwk_rb_llm_vs_median_completeness"),
+        ("judge_rl_f", "faithfulness", "qwk_rl_f_vs_median_faithfulness"),
+    ):
+        middle = (
+            people.filter(criterion=criterion)
+            .group_by("request_id", "system")
+            .agg(pl.col("human_score").median().alias("middle"))
+        )
+        both = frame.join(middle, on=["request_id", "system"])
+        result = agreement(
+            _half_up(1 + 3 * both[column]), _half_up(both["middle"]), scale=(1, 4)
+        )
+        assert result.weighted_kappa.estimate == pytest.approx(
+            wanted[key]["value"], abs=6e-7
+        )
+
+
 def test_hanna_numbers(real_data):
     """1,056 texts, judge averages: correlations over all and without one system."""
     frame, wanted = _tidy(real_data, "hanna"), _reference(real_data)["hanna"]

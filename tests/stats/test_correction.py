@@ -69,6 +69,24 @@ def test_a_labels_push_is_what_leaving_it_out_does():
     )
 
 
+def test_given_weights_equal_the_debias_package():
+    """Its PPI, and its PPI++ with its own unclipped weight (covariance over n - 1).
+
+    Its EIF and MLE follow from the same counts (69/76 and 5/124 by the judge's call)
+    but are no estimators of this toolkit: for a rate they are PPI++ within 0.003, as
+    Chen et al. 2026 prove, and PPI++ takes whole scores too.
+    """
+    debias = ORACLE["debias_r"]
+    found = ppi_mean(JUDGE, LABELS, lam=1.0)
+    assert found.estimate == pytest.approx(debias["ppi"][0], abs=1e-9)
+    wanted = debias["ppi_pp_unclipped"]
+    found = ppi_mean(JUDGE, LABELS, lam=wanted["lam"])
+    assert found.estimate == pytest.approx(wanted["theta"], abs=1e-9)
+    assert found.se**2 == pytest.approx(wanted["var"], rel=0.01)
+    for other in ("eif", "mle"):
+        assert found.estimate == pytest.approx(debias[other]["theta"], abs=0.003)
+
+
 def test_weight_0_is_the_mean_of_the_labels():
     """The judge is not used: the classical t interval."""
     from scipy import stats
