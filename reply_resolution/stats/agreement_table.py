@@ -110,6 +110,11 @@ def agreement_table(
         out["between"] = {f"{a}|{b}": match(a, b) for a, b in combinations(columns, 2)}
     if len(columns) > 2:
         out["among"] = _all_together([read[c] for c in columns], scale, confidence)
+        if out["among"] is None:
+            warnings.append(
+                "among is undefined: it needs whole labels on the scale, and a row "
+                "with two of them."
+            )
     out["excluded"] = {
         column: {reason: n for reason, n in why.items() if n}
         for column, why in excluded.items()

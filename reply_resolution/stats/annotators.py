@@ -212,6 +212,11 @@ def among(
     alpha, kappa, ac2 = (_between(f, resamples, confidence) for f in found)
     same = float(concordance.exact(np.tensordot(copies[0], pairs, 1)))
     shared = int((counts.sum(1) > 1).sum())
+    if shared < 3:
+        few = "fewer than 3 items say nothing of precision"
+        alpha, kappa, ac2 = (
+            Estimate(e.estimate, reason=e.reason or few) for e in (alpha, kappa, ac2)
+        )
     span = share_interval(same, shared, confidence)
     return alpha, kappa, ac2, Estimate(same, *span)
 

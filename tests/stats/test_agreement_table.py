@@ -146,3 +146,16 @@ def test_three_people_are_measured_together():
         example["gwet_ac2_quadratic"], abs=5.1e-6
     )
     assert "among" not in agreement_table(frame.select("score", "label_0", "label_1"))
+
+
+def test_three_people_without_enough_in_common_are_null_with_the_reason():
+    """Averages among the labels give null and a sentence; one row no interval."""
+    frame = pl.DataFrame(
+        {"score": [4], "label_a": [5], "label_b": [4], "label_c": [None]}
+    )
+    found = agreement_table(frame)["among"]
+    assert found["n"] == 1
+    assert found["gwet_ac2"]["ci"] is None
+    out = agreement_table(frame.with_columns(label_b=pl.lit(4.5)))
+    assert out["among"] is None
+    assert any("among is undefined" in w for w in out["warnings"])
