@@ -279,8 +279,8 @@ def test_a_server_that_refuses_ends_the_job_and_loses_nothing(
     with pytest.raises(Exception, match="quota"):
         judge_on_spark(frame, **asked).count()
     wanted = replies.filter(pl.col("reply") != "").select("request", "reply")
-    server.behave("good")
     server.forget()
+    server.behave("good")
     judged = home(judge_on_spark(frame, **asked))
     assert judged["status"].unique().to_list() == ["scored"]
     assert server.calls <= wanted.n_unique() - 40
