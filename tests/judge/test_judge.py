@@ -17,7 +17,7 @@ import pytest
 
 from reply_resolution.errors import BudgetError, CacheError, JudgeError, TableError
 from reply_resolution.judge.budget import Ledger, Limits, Price, Reservation
-from reply_resolution.judge.cache import Cache
+from reply_resolution.judge.cache import Cache, SqliteCache
 from reply_resolution.judge.judge import estimate, judge_replies, record
 from reply_resolution.judge.keeping import Bookkeeper
 from reply_resolution.judge.results import Tally
@@ -244,14 +244,13 @@ def test_a_cache_that_cannot_be_written_is_replayed(
     # Nor where there is no key: then the file is only read, too.
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
     opened = []
-    plain = Cache.open.__func__  # type: ignore[attr-defined]
+    plain = Cache.open
 
-    def watched(cls: type[Cache], path: Any, *, read_only: bool = False) -> Cache:
+    def watched(path: Any, *, read_only: bool = False) -> Cache:
         opened.append(read_only)
-        made: Cache = plain(cls, path, read_only=read_only)
-        return made
+        return plain(path, read_only=read_only)
 
-    monkeypatch.setattr(Cache, "open", classmethod(watched))
+    monkeypatch.setattr(Cache, "open", staticmethod(watched))
     url = "https://judge.example.com/v1"
     with pytest.raises(JudgeError, match="nobody can be asked"):
         judge_replies(rows, cache=path, model="m", base_url=url)
@@ -586,13 +585,13 @@ def test_claims_outlast_a_slow_rate(
 ) -> None:
     """What waits for its turn under a rate limit is not taken by somebody else."""
     leases = []
-    claim = Cache.claim
+    claim = SqliteCache.claim
 
-    def seen(cache: Cache, keys: Any, owner: str, lease_s: float) -> set[str]:
+    def seen(cache: SqliteCache, keys: Any, owner: str, lease_s: float) -> set[str]:
         leases.append(lease_s)
         return claim(cache, keys, owner, lease_s)
 
-    monkeypatch.setattr(Cache, "claim", seen)
+    monkeypatch.setattr(SqliteCache, "claim", seen)
     judge_replies(
         make_replies(1),
         model="m",
