@@ -1,7 +1,7 @@
 """Replies in, verdicts out: cache, budget, votes, replay, interrupts, processes."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 import os
 from pathlib import Path
 import signal
@@ -344,6 +344,15 @@ def _interrupt_at(server: Any, *, calls: int) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Ctrl-C interrupts, also where the tests run behind `&` (which ignores it)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupt_returns_the_partial_table(
     make_replies: Make, server: Any
 ) -> None:
@@ -361,6 +370,7 @@ def test_an_interrupt_returns_the_partial_table(
     assert again.summary.calls == 200 - run.summary.scored
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_hanging_call_does_not_hold_an_interrupt_up(
     make_replies: Make, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
