@@ -20,8 +20,8 @@ from reply_resolution.stats.effects import (
     placements,
     win_probability,
 )
-from reply_resolution.stats.families import max_t_arms
 from reply_resolution.stats.maxt import cut_tests
+from reply_resolution.stats.multiplicity import max_t_arms
 from reply_resolution.stats.permutation import (
     paired_permutation_test,
     permutation_test,
@@ -238,12 +238,11 @@ def test_coverage_fast(shape: str) -> None:
 @pytest.mark.parametrize("control", SHAPES)
 @pytest.mark.parametrize("treatment", SHAPES)
 def test_coverage_full(control: str, treatment: str, n: int) -> None:
-    """2,000 runs: at least 93%, or the code itself marks the interval unreliable."""
+    """2,000 runs: at least 93%, or 19 of 20 such intervals are marked unreliable."""
     found = _covered((control, treatment), (n, n), FULL)
     for name, (covered, reliable) in found.items():
         _note(f"coverage: {name}, {control} v {treatment}, {n}", covered, FULL)
-        # a rate of 2,000 runs may fall 3.1 standard errors below its expectation
-        assert covered >= 0.93 - 3.09 * (0.93 * 0.07 / FULL) ** 0.5 or reliable < 0.5
+        assert covered >= 0.93 or reliable < 0.05, name
 
 
 @pytest.mark.slow
@@ -290,7 +289,7 @@ def test_coverage_of_pairs_full(n: int) -> None:
             hits[i] += interval[0] - 1e-3 <= true <= interval[1] + 1e-3
     for name, rate_ in zip(("effect", "resolved", "wins"), hits / FULL, strict=True):
         _note(f"coverage: pairs, {name}, {n}", float(rate_), FULL)
-        assert rate_ >= 0.93 - 3.09 * (0.93 * 0.07 / FULL) ** 0.5
+        assert rate_ >= 0.93, name
 
 
 @pytest.mark.slow
@@ -321,7 +320,7 @@ def test_coverage_of_users_full(users: int) -> None:
     assert p.sum() == pytest.approx(1)
     for name, rate_ in zip(("effect", "resolved", "wins"), hits / FULL, strict=True):
         _note(f"coverage: users, {name}, {users}", float(rate_), FULL)
-        assert rate_ >= 0.93 - 3.09 * (0.93 * 0.07 / FULL) ** 0.5
+        assert rate_ >= 0.93, name
 
 
 @pytest.mark.slow
@@ -351,4 +350,4 @@ def test_coverage_of_strata_full() -> None:
             hits[i] += interval[0] <= truth <= interval[1]  # type: ignore[operator]
     for name, rate in zip(("effect", "resolved", "wins"), hits / 1000, strict=True):
         _note(f"coverage: strata, {name}, 100", float(rate), 1000)
-        assert rate >= 0.93 - 3.09 * (0.93 * 0.07 / 1000) ** 0.5
+        assert rate >= 0.93, name

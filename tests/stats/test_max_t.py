@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reply_resolution.stats.families import max_t_arms
 from reply_resolution.stats.maxt import cut_statistics, cut_tests, holm_cuts
+from reply_resolution.stats.multiplicity import max_t_arms
 from reply_resolution.stats.permutation import permutation_test
 
 
