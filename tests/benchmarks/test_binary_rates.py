@@ -28,8 +28,8 @@ from reply_resolution.stats.corrected_rates import (
 )
 from reply_resolution.stats.integrity import missing_score_test, sample_ratio_test
 from reply_resolution.stats.permutation import permutation_test
-from reply_resolution.stats.power import binary_power, ordinal_power
 from reply_resolution.stats.power_assumptions import treatment_shares
+from reply_resolution.stats.power_formulas import binary_power, ordinal_power
 from reply_resolution.stats.sequential import confidence_sequence
 
 pytestmark = pytest.mark.slow
