@@ -4,20 +4,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
+import numpy as np
 import polars as pl
 
 from reply_resolution.errors import ParameterError, StatisticsError
-from reply_resolution.pages.collapse_planning import (
-    Needed,
-    each_label,
-    people_scale,
-    planning,
-)
 from reply_resolution.stats.binary import RateDifference, rate_difference
-from reply_resolution.stats.collapse import Collapse, collapse
-from reply_resolution.stats.collapse_parts import PowerCurve, rates_at_cut
+from reply_resolution.stats.binary_designs import rates_at_cut
+from reply_resolution.stats.collapse import EQUAL_POWER, Collapse, collapse
+from reply_resolution.stats.collapse_power import (
+    Assumed,
+    PowerCurve,
+    power_curve,
+    unit_cost,
+)
 from reply_resolution.stats.corrected_rates import (
     CorrectedRateDifference,
     JudgeErrors,
@@ -31,11 +32,30 @@ from reply_resolution.stats.cuts import (
     cut_agreement,
 )
 from reply_resolution.stats.integrity import MissingScores, missing_score_test
-from reply_resolution.stats.power import AnalysisPlan
-from reply_resolution.stats.power_assumptions import ASSUMPTIONS, Assumption
+from reply_resolution.stats.power import AnalysisPlan, plan
+from reply_resolution.stats.power_assumptions import Assumption
 
 if TYPE_CHECKING:
     from reply_resolution.inputs import Inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """Replies needed under one assumption.
+
+    Attributes:
+        assume: How the levels move.
+        ordinal: The plan of the ordinal analysis; None where the effect has no room.
+        binary: The plan of the binary analysis; likewise.
+        advice: "ordinal" or "binary" at the present traffic; None likewise.
+        why_not: Why there is no plan; "" where there is one.
+    """
+
+    assume: Assumption
+    ordinal: AnalysisPlan | None
+    binary: AnalysisPlan | None
+    advice: str | None
+    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +69,7 @@ class CollapseCheck:
         counts: The scores, counted.
         unit: "replies", "users" or "pairs": what was randomised.
         units: How many of them.
+        n: Scored replies of the smaller arm, or pairs.
         weekly: Scored replies a week, both arms together; None where unknown.
         curves: Power against replies, for each assumption that has room.
         needed: Replies needed for the effect, for each assumption.
@@ -56,7 +77,8 @@ class CollapseCheck:
             so that the judge's errors cost replies; None without labels.
         cuts: Judge against people at each cut, both cut alike; empty without labels.
         choice: The judge's cut that means resolved to people; None without labels.
-        rows: The binary comparison with replies as units (for comparison).
+        own: The binary comparison in the units of the design.
+        rows: The same with replies as units; None for pairs.
         resolved: Resolved and scored replies of control and treatment.
         corrected: The binary effect corrected for the judge's errors, with the same
             errors in both arms, and with each arm's own; None where not measurable.
@@ -75,12 +97,14 @@ class CollapseCheck:
     counts: ScoreCounts
     unit: str
     units: int
+    n: int
     weekly: float | None
     curves: tuple[PowerCurve, ...]
     needed: tuple[Needed, ...]
     on_people_scale: tuple[AnalysisPlan, AnalysisPlan] | None
     cuts: tuple[CutAgreement, ...]
     choice: CutChoice | None
+    own: RateDifference
     rows: RateDifference | None
     resolved: tuple[tuple[int, int], tuple[int, int]]
     corrected: tuple[CorrectedRateDifference | None, CorrectedRateDifference | None]
@@ -91,13 +115,6 @@ class CollapseCheck:
     sources: dict[str, str]
     notes: tuple[str, ...]
     provenance_note: str
-
-    @property
-    def n(self) -> int:
-        """Scored replies of the smaller arm, or pairs."""
-        if self.unit == "pairs":
-            return self.units
-        return min(self.result.n_control, self.result.n_treatment)
 
     def to_dict(self) -> dict[str, Any]:
         """Every number of the page, for `collapse.json`."""
@@ -127,9 +144,9 @@ class CollapseCheck:
             "notes": list(self.notes),
         }
 
-    def save(self, out: str | Path, name: str = "collapse.json") -> Path:
-        """Write every number of the page to `out`, and give the path."""
-        path = Path(out) / name
+    def save(self, out: str | Path) -> Path:
+        """Write every number of the page to `collapse.json` in `out`; give the path."""
+        path = Path(out) / "collapse.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False)
         path.write_text(text + "\n", "utf-8")
@@ -176,7 +193,7 @@ def check_collapse(
     """
     if planned not in ("ordinal", "binary"):
         raise ParameterError(f"planned is {planned!r}; it is ordinal or binary.")
-    if assume not in ASSUMPTIONS:
+    if assume not in get_args(Assumption):
         raise ParameterError(f"assume is {assume!r}; it is shift, cut or noise.")
     try:
         tried = sorted({int(c) for c in cuts_seen})
@@ -185,8 +202,15 @@ def check_collapse(
             f"cuts_tried is {list(cuts_seen)!r}; give whole scores, such as 3 and 4."
         ) from None
     frame = data.replies
-    labelled = _labelled(data)
-    choice = _choice(labelled)
+    each = _each_label(data)
+    labelled = each.group_by("request_id", "arm", maintain_order=True).agg(
+        pl.col("score").first(), pl.col("label").mean()
+    )
+    scores, labels = labelled["score"].to_list(), labelled["label"].to_list()
+    try:
+        choice = choose_cut(scores, labels)
+    except StatisticsError:  # no labels, or of one kind only
+        choice = None
     cut_by = "looking" if len(tried) > 1 else "rubric"
     if cut == 0:
         if choice is None:
@@ -195,8 +219,12 @@ def check_collapse(
                 "or all labels are of one kind; give labels, or a cut from 2 to 5."
             )
         cut, cut_by = choice.cut, "labels"
-    pair, cluster = _design(frame)
-    counts = count_scores(frame, pair=pair, cluster=cluster)
+    unit = _unit(frame)
+    counts = count_scores(
+        frame,
+        pair="request_id" if unit == "pairs" else None,
+        cluster="user_id" if unit == "users" else None,
+    )
     result = collapse(
         counts,
         control=control,
@@ -208,26 +236,38 @@ def check_collapse(
         seed=seed,
     )
     arms = (result.control, result.treatment)
-    resolved = tuple(_resolved(counts, name, cut) for name in arms)
+    resolved = _resolved(counts, arms[0], cut), _resolved(counts, arms[1], cut)
+    own = rates_at_cut(counts, *arms, cut, 0.95)
+    used = frame.filter(pl.col("arm").is_in(arms)).drop_nulls("score")
+    n = own.n_control if unit == "pairs" else min(result.n_control, result.n_treatment)
+    curves, needed = _planning(counts, result, n, power)
     errors = _errors(labelled, cut)
-    units = _units(frame, counts, pair, cluster, arms)
-    curves, needed = planning(counts, result, units if pair else None, power)
     return CollapseCheck(
         result=result,
         planned=planned,
         cut_by=cut_by,
         counts=counts,
-        unit="pairs" if pair else "users" if cluster else "replies",
-        units=units,
+        unit=unit,
+        units={
+            "pairs": own.n_control,
+            "users": used["user_id"].n_unique() if unit == "users" else 0,
+            "replies": sum(result.pooled),
+        }[unit],
+        n=n,
         weekly=weekly or _weekly(frame, sum(result.pooled)),
         curves=curves,
         needed=needed,
-        on_people_scale=people_scale(data, result, power),
-        cuts=_cut_rows(labelled),
+        on_people_scale=_people_scale(each, result, power),
+        cuts=tuple(
+            cut_agreement(scores, labels, cut=c) for c in (2, 3, 4, 5) if scores
+        ),
         choice=choice,
-        rows=None if pair else rate_difference(*resolved[1], *resolved[0]),
-        resolved=(resolved[0], resolved[1]),
-        corrected=_corrected(labelled, resolved, errors, arms, result, seed, cut, pair),
+        own=own,
+        rows=None if unit == "pairs" else rate_difference(*resolved[1], *resolved[0]),
+        resolved=resolved,
+        corrected=(None, None)
+        if errors is None or unit == "pairs"
+        else _corrected(labelled, resolved, errors, result, seed),
         errors=errors,
         labelled=labelled.height,
         missing=_missing(frame, arms),
@@ -238,51 +278,101 @@ def check_collapse(
     )
 
 
-def _labelled(data: "Inputs") -> pl.DataFrame:
-    """Scored replies with the mean of their labels."""
-    return (
-        each_label(data)
-        .group_by("request_id", "arm", maintain_order=True)
-        .agg(pl.col("score").first(), pl.col("label").mean())
+def _unit(frame: pl.DataFrame) -> str:
+    """What was randomised: "pairs", "users" or "replies"."""
+    per_request = frame.group_by("request_id").agg(pl.col("arm").n_unique())
+    if (per_request["arm"] > 1).mean() == 1:
+        return "pairs"
+    if "user_id" in frame.columns and frame["user_id"].null_count() == 0:
+        return "users"
+    return "replies"
+
+
+def _planning(
+    counts: ScoreCounts, result: Collapse, n: int, power: float
+) -> tuple[tuple[PowerCurve, ...], tuple[Needed, ...]]:
+    """Power curves and replies needed under each assumption."""
+    sizes = _sizes(n)
+    at = sizes.index(n)
+    cost = unit_cost(counts, (result.control, result.treatment), result.cut)
+    curves, needed = [], []
+    for assume in get_args(Assumption):
+        try:
+            curve = power_curve(
+                result.pooled,
+                Assumed(result.effect, assume, result.cut),
+                sizes,
+                cost=cost,
+            )
+            both = _plan(result, power, assume)
+        except StatisticsError as reason:
+            needed.append(Needed(assume, None, None, None, str(reason)))
+            continue
+        better = curve.binary[at] > curve.ordinal[at] + EQUAL_POWER
+        advice = "binary" if better else "ordinal"
+        curves.append(curve)
+        needed.append(Needed(assume, *both, advice))
+    return tuple(curves), tuple(needed)
+
+
+def _plan(
+    result: Collapse,
+    power: float,
+    assume: Assumption,
+    confusion: Sequence[Sequence[int]] | None = None,
+) -> tuple[AnalysisPlan, AnalysisPlan]:
+    """Plans of both analyses for the effect worth finding."""
+    both = plan(
+        result.pooled,
+        effect=result.effect,
+        power=power,
+        assume=assume,
+        cut=result.cut,
+        design_effect=result.design_effect,
+        confusion=confusion,
     )
+    return both.ordinal, both.binary
 
 
-def _choice(labelled: pl.DataFrame) -> CutChoice | None:
+def _people_scale(
+    each: pl.DataFrame, result: Collapse, power: float
+) -> tuple[AnalysisPlan, AnalysisPlan] | None:
+    """Plans for an effect in people's points, through the judge's confusion."""
+    confusion = np.zeros((5, 5), dtype=int)
+    np.add.at(
+        confusion, (each["label"].to_numpy() - 1, each["score"].to_numpy() - 1), 1
+    )
     try:
-        return choose_cut(labelled["score"].to_list(), labelled["label"].to_list())
-    except StatisticsError:
+        assume = cast(Assumption, result.assume)
+        return _plan(result, power, assume, confusion.tolist())
+    except StatisticsError:  # no labels, or no room
         return None
 
 
-def _cut_rows(labelled: pl.DataFrame) -> tuple[CutAgreement, ...]:
-    if not labelled.height:
-        return ()
-    scores, labels = labelled["score"].to_list(), labelled["label"].to_list()
-    return tuple(cut_agreement(scores, labels, cut=c) for c in (2, 3, 4, 5))
+def _sizes(n: int) -> tuple[int, ...]:
+    """About twenty sizes from 20 (or fewer) to 2,000 (or 4 n), evenly in logs."""
+    low, high = min(20, n), max(2000, 4 * n)
+    steps = 20
+    grid = {round(low * (high / low) ** (k / steps)) for k in range(steps + 1)}
+    return tuple(sorted(grid | {n}))
 
 
-def _design(frame: pl.DataFrame) -> tuple[str | None, str | None]:
-    per_request = frame.group_by("request_id").agg(pl.col("arm").n_unique())
-    if (per_request["arm"] > 1).mean() == 1:
-        return "request_id", None
-    if "user_id" in frame.columns and frame["user_id"].null_count() == 0:
-        return None, "user_id"
-    return None, None
-
-
-def _units(
-    frame: pl.DataFrame,
-    counts: ScoreCounts,
-    pair: str | None,
-    cluster: str | None,
-    arms: tuple[str, str],
-) -> int:
-    used = frame.filter(pl.col("arm").is_in(arms)).drop_nulls("score")
-    if pair:
-        return int((used.group_by(pair).len()["len"] == len(arms)).sum())
-    if cluster:
-        return used[cluster].n_unique()
-    return sum(int(counts.of(a).sum()) for a in arms)
+def _each_label(data: "Inputs") -> pl.DataFrame:
+    """Score and label, one row per annotator's label (hidden repeats left out)."""
+    if not data.labels.height:
+        schema = {"request_id": pl.String, "arm": pl.String, "score": pl.Int8}
+        return pl.DataFrame(schema={**schema, "label": pl.Int8})
+    first = data.labels.filter(pl.col("repeat").fill_null(0) == 0)
+    first = first.drop_nulls("label")
+    keys = ["request_id"]
+    if first["arm"].null_count() < first.height:
+        keys.append("arm")
+    columns = [pl.col(k) for k in ("request_id", "arm", "score")]
+    return (
+        data.replies.drop_nulls("score")
+        .select(columns)
+        .join(first.select(*keys, "label"), on=keys, how="inner")
+    )
 
 
 def _weekly(frame: pl.DataFrame, scored: int) -> float | None:
@@ -318,35 +408,32 @@ def _errors(labelled: pl.DataFrame, cut: int, meaning: int = 4) -> JudgeErrors |
 
 def _corrected(
     labelled: pl.DataFrame,
-    resolved: tuple[tuple[int, int], ...],
-    errors: JudgeErrors | None,
-    arms: tuple[str, str],
+    resolved: tuple[tuple[int, int], tuple[int, int]],
+    errors: JudgeErrors,
     result: Collapse,
     seed: int,
-    cut: int,
-    pair: str | None,
 ) -> tuple[CorrectedRateDifference | None, CorrectedRateDifference | None]:
-    if errors is None or pair:
-        return None, None
-    own = [_errors(labelled.filter(pl.col("arm") == arm), cut) for arm in arms]
-    both: list[CorrectedRateDifference | None] = []
-    for given in (errors, (own[1], own[0])):
-        if isinstance(given, tuple) and None in given:
-            both.append(None)
-            continue
+    """The binary effect with the same errors in both arms, and with each arm's own."""
+
+    def corrected(
+        given: JudgeErrors | tuple[JudgeErrors, JudgeErrors],
+    ) -> CorrectedRateDifference | None:
         try:
-            both.append(
-                corrected_rate_difference(
-                    *resolved[1],
-                    *resolved[0],
-                    errors=given,  # type: ignore[arg-type]
-                    design_effect=result.design_effect[1],
-                    seed=seed,
-                )
+            return corrected_rate_difference(
+                *resolved[1],
+                *resolved[0],
+                errors=given,
+                design_effect=result.design_effect[1],
+                seed=seed,
             )
         except StatisticsError:  # no better than chance
-            both.append(None)
-    return both[0], both[1]
+            return None
+
+    t, c = (
+        _errors(labelled.filter(pl.col("arm") == arm), result.cut)
+        for arm in (result.treatment, result.control)
+    )
+    return corrected(errors), corrected((t, c)) if t and c else None
 
 
 def _missing(frame: pl.DataFrame, arms: tuple[str, str]) -> MissingScores | None:
@@ -363,15 +450,4 @@ def _missing(frame: pl.DataFrame, arms: tuple[str, str]) -> MissingScores | None
         return None
     return missing_score_test(
         {a: rows[a][0] for a in arms}, {a: rows[a][1] for a in arms}
-    )
-
-
-def users_difference(check: CollapseCheck) -> RateDifference:
-    """The binary comparison in the units of the design."""
-    return rates_at_cut(
-        check.counts,
-        check.result.control,
-        check.result.treatment,
-        check.result.cut,
-        0.95,
     )

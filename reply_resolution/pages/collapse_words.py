@@ -1,7 +1,10 @@
 """Notebook 3 as a page: its sentences, tables and figures, in reading order."""
 
+from collections.abc import Iterable
+import math
 from xml.etree.ElementTree import Element
 
+from reply_resolution import __version__
 from reply_resolution.display import (
     Html,
     count,
@@ -11,14 +14,13 @@ from reply_resolution.display import (
     number,
     percent,
     pvalue,
+    status,
     table,
 )
-from reply_resolution.pages.collapse_check import CollapseCheck, users_difference
-from reply_resolution.pages.collapse_planning import weeks
+from reply_resolution.pages.collapse_check import CollapseCheck
 from reply_resolution.plots import Figure
 from reply_resolution.plots.power import both_analyses, power_curves
 from reply_resolution.stats.binary import RateDifference
-from reply_resolution.stats.collapse import Analysis
 from reply_resolution.stats.power import AnalysisPlan
 
 #: How the assumptions are named in a sentence.
@@ -39,7 +41,6 @@ _METHODS = {
     "boschloo": "Boschloo",
     "mcnemar": "exact McNemar",
 }
-_OTHER = {"ordinal": "binary", "binary": "ordinal"}
 
 
 def says(*children: "str | Element") -> Html:
@@ -57,20 +58,17 @@ def answer(check: CollapseCheck) -> Html:
         head = "Stay ordinal: it makes no difference."
     else:
         head = "Stay ordinal."
-    nodes = [
-        element("p", element("strong", head)),
-        element("p", " ".join([result.reason, _cost(check), _hinge(check)])),
-        element("p", planned_sentence(check)),
+    lines: list[str | Element] = [
+        element("strong", head),
+        " ".join([result.reason, _cost(check), _hinge(check)]),
+        _planned(check),
     ]
     if check.planned != result.recommended:
-        nodes.append(
-            element(
-                "p",
-                f"The plan named the {check.planned} analysis, and for this experiment "
-                f"that stands; take the advice for the next one.",
-            )
+        lines.append(
+            f"The plan named the {check.planned} analysis, and for this experiment "
+            "that stands; take the advice for the next one."
         )
-    return html(*nodes)
+    return html(*(element("p", line) for line in lines))
 
 
 def _cost(check: CollapseCheck) -> str:
@@ -79,7 +77,7 @@ def _cost(check: CollapseCheck) -> str:
     if need.ordinal is None or need.binary is None:
         return ""
     return (
-        f"For a chance of 80%, counted in {per_arm(check).lower()}, the ordinal "
+        f"For a chance of 80%, counted in {_per_arm(check).lower()}, the ordinal "
         f"analysis needs {_replies(need.ordinal, check.weekly)}, the binary one "
         f"{_replies(need.binary, check.weekly)}."
     )
@@ -98,32 +96,29 @@ def _hinge(check: CollapseCheck) -> str:
     )
 
 
-def planned_sentence(check: CollapseCheck) -> str:
+def _planned(check: CollapseCheck) -> str:
     """What the planned analysis found, and that the other one does not decide."""
-    one = getattr(check.result, check.planned)
-    other = getattr(check.result, _OTHER[check.planned])
+    other = "binary" if check.planned == "ordinal" else "ordinal"
     return (
-        f"Planned was the {check.planned} analysis: "
-        f"{_found(check, one, check.planned)}. Beside it, deciding nothing, the "
-        f"{_OTHER[check.planned]} analysis: "
-        f"{_found(check, other, _OTHER[check.planned])}."
+        f"Planned was the {check.planned} analysis: {_found(check, check.planned)}. "
+        f"Beside it, deciding nothing, the {other} analysis: {_found(check, other)}."
     )
 
 
-def _found(check: CollapseCheck, one: Analysis, which: str) -> str:
+def _found(check: CollapseCheck, which: str) -> str:
     r = check.result
-    scale, digits, unit = (1, 2, "points") if which == "ordinal" else (100, 1, "")
-    size = number(abs(scale * one.estimate), digits)
     if which == "ordinal":
-        direction = "higher" if one.estimate > 0 else "lower"
-        words = f"{r.treatment} scores {size} {unit} {direction} than {r.control}"
-        if one.estimate == 0:
-            words = f"{r.treatment} and {r.control} score the same"
+        one, scale, digits = r.ordinal, 1, 2
+        verb, unit, same = "scores", "points", "score the same"
+        more, than = ("higher", "lower"), f" than {r.control}"
     else:
-        direction = "more" if one.estimate > 0 else "fewer"
-        words = f"{r.treatment} resolves {size} percentage points {direction}"
-        if one.estimate == 0:
-            words = f"{r.treatment} and {r.control} resolve the same share"
+        one, scale, digits = r.binary, 100, 1
+        verb, unit, same = "resolves", "percentage points", "resolve the same share"
+        more, than = ("more", "fewer"), ""
+    size = number(abs(scale * one.estimate), digits)
+    words = f"{r.treatment} {verb} {size} {unit} {more[one.estimate < 0]}{than}"
+    if one.estimate == 0:
+        words = f"{r.treatment} and {r.control} {same}"
     ends = "no interval is defined"
     if one.low is not None and one.high is not None:
         between = interval(scale * one.low, scale * one.high, digits, sign=True)
@@ -175,29 +170,14 @@ def confusion_table(check: CollapseCheck) -> Html:
     """Judge against people at each cut, both cut alike."""
     if not check.cuts:
         return says("Not measured: no scored reply has a label.")
-    rows = [
-        {
-            "cut": f"{c.cut} or more",
-            "both": count(c.both),
-            "judge": count(c.judge_only),
-            "people": count(c.people_only),
-            "neither": count(c.neither),
-            "tpr": percent(c.sensitivity),
-            "tnr": percent(c.specificity),
-        }
-        for c in check.cuts
-    ]
+    head = ("Resolved is", "Both", "Judge only", "People only", "Neither", "TPR", "TNR")
+    rows = []
+    for c in check.cuts:
+        cells = map(count, (c.both, c.judge_only, c.people_only, c.neither))
+        shares = percent(c.sensitivity), percent(c.specificity)
+        rows.append(dict(zip(head, (f"{c.cut} or more", *cells, *shares), strict=True)))
     return table(
         rows,
-        headers={
-            "cut": "Resolved is",
-            "both": "Both",
-            "judge": "Judge only",
-            "people": "People only",
-            "neither": "Neither",
-            "tpr": "TPR",
-            "tnr": "TNR",
-        },
         caption=f"Who calls the reply resolved: {count(check.labelled)} labelled "
         "replies, arms pooled; a reply's label is the mean of its annotators.",
     )
@@ -237,13 +217,13 @@ def needed_table(check: CollapseCheck) -> Html:
             "r": "Binary / ordinal",
             "w": "Better at your traffic",
         },
-        caption=f"{per_arm(check)} for an 80% chance to find "
+        caption=f"{_per_arm(check)} for an 80% chance to find "
         f"{number(check.result.effect)} points "
         f"({number(100 * check.result.effect, 0)} replies in 100 moved up one level).",
     )
 
 
-def per_arm(check: CollapseCheck) -> str:
+def _per_arm(check: CollapseCheck) -> str:
     """What is counted: replies per arm, or pairs."""
     return "Pairs" if check.unit == "pairs" else "Replies per arm"
 
@@ -251,9 +231,12 @@ def per_arm(check: CollapseCheck) -> str:
 def _replies(one: AnalysisPlan, weekly: float | None) -> str:
     if one.n_per_arm is None:
         return "no number is enough"
-    time = weeks(one.n_per_arm, weekly)
-    unit = "week" if time == 1 else "weeks"
-    return count(one.n_per_arm) + (f" ({count(time)} {unit})" if time else "")
+    if not weekly:
+        return count(one.n_per_arm)
+    weeks = math.ceil(2 * one.n_per_arm / weekly)  # both arms fill up together
+    return (
+        f"{count(one.n_per_arm)} ({count(weeks)} {'week' if weeks == 1 else 'weeks'})"
+    )
 
 
 def people_scale_words(check: CollapseCheck) -> Html:
@@ -290,8 +273,7 @@ def cut_words(check: CollapseCheck) -> Html:
 
 def binary_table(check: CollapseCheck) -> Html:
     """The binary analysis: the design's own, and what other choices would say."""
-    own = users_difference(check)
-    rows = [_rate_row(f"{check.unit} as units, the design", own)]
+    rows = [_rate_row(f"{check.unit} as units, the design", check.own)]
     if check.rows is not None and check.unit != "replies":
         rows.append(_rate_row("replies as if independent", check.rows))
     (x0, n0), (x1, n1) = check.resolved
@@ -348,7 +330,7 @@ def side_words(check: CollapseCheck) -> Html:
     """How to read the two together."""
     r = check.result
     apart = (r.ordinal.pvalue < 0.05) != (r.binary.pvalue < 0.05)
-    words = planned_sentence(check)
+    words = _planned(check)
     if apart:
         words += (
             " They fall on different sides of 0.05. That is no contradiction: the "
@@ -367,3 +349,113 @@ def read_words(check: CollapseCheck) -> Html:
         f"used, {count(out)} left out; {count(check.labelled)} with labels. "
         f"{check.provenance_note}"
     )
+
+
+def checks_table(check: CollapseCheck) -> Html:
+    """Ways in which this page itself could mislead."""
+    r = check.result
+    advice = {n.advice for n in check.needed if n.advice}
+    least = min(r.n_control, r.n_treatment)
+    rows = [
+        (
+            "Cut chosen before the arms were compared",
+            "look" if check.cut_by == "looking" else "ok",
+            {
+                "rubric": "fixed by the rubric",
+                "labels": "chosen on labels, arms pooled",
+                "looking": "chosen after looking; paid for in the p-value",
+            }[check.cut_by],
+        ),
+        (
+            "Advice does not hang on the assumption",
+            "ok" if len(advice) == 1 and len(check.curves) == 3 else "look",
+            "; ".join(
+                f"{ASSUME[n.assume]}: {n.advice or 'no room for the effect'}"
+                for n in check.needed
+            ),
+        ),
+        (
+            "Users are the units",
+            "ok" if check.unit != "replies" else "look",
+            UNITS[check.unit],
+        ),
+        _error_row(check),
+        _missing_row(check),
+        (
+            "Enough replies for the intervals",
+            "look" if least < 20 else "ok",
+            f"{count(least)} in the smaller arm, at least 20 needed",
+        ),
+        (
+            "One analysis decides",
+            "ok",
+            f"{check.planned}, named before the data; the other is shown, not chosen "
+            "from",
+        ),
+    ]
+    rows += [("Said by the computation", "look", w) for w in r.warnings]
+    return table(
+        [
+            {"check": a, "status": element("span", status(b), class_=b), "detail": c}
+            for a, b, c in rows
+        ],
+        headers={"check": "Check", "status": "Status", "detail": "What was found"},
+    )
+
+
+def _error_row(check: CollapseCheck) -> tuple[str, str, str]:
+    name = "Judge's errors at the cut known"
+    if check.errors is None:
+        return name, "none", "no labels of both kinds; the size may be understated"
+    e = check.errors
+    return (
+        name,
+        "ok" if e.skill > 0.8 else "look",
+        f"TPR {percent(e.true_positive_rate)}, TNR {percent(e.true_negative_rate)}: "
+        f"the judge's difference is about {percent(e.skill)} of the true one",
+    )
+
+
+def _missing_row(check: CollapseCheck) -> tuple[str, str, str]:
+    name = "Scores missing alike in both arms"
+    if check.missing is None:
+        return name, "none", "no verdict statuses in the table"
+    m = check.missing
+    shares = ", ".join(f"{a} {percent(s, 1)}" for a, s in m.shares.items())
+    return name, "stop" if m.differs else "ok", f"{shares} (p = {pvalue(m.pvalue)})"
+
+
+def next_steps(check: CollapseCheck) -> Html:
+    """What to do, by the advice."""
+    r = check.result
+    need = next(n for n in check.needed if n.assume == r.assume)
+    steps = []
+    best = need.ordinal if r.recommended == "ordinal" else need.binary
+    if best is not None and best.n_per_arm and best.n_per_arm > check.n:
+        steps.append(
+            f"For {number(r.effect)} points the {r.recommended} analysis needs "
+            f"{count(best.n_per_arm)} {_per_arm(check).lower()}; you have "
+            f"{count(check.n)}. Collect {count(best.n_per_arm - check.n)} more, or "
+            "accept that only larger effects can be found."
+        )
+    steps.append(
+        f"Write the {r.recommended} analysis and the cut {r.cut} into the plan of the "
+        "next experiment before it starts."
+        if check.planned != r.recommended
+        else f"Keep the {r.recommended} analysis in the plan; do not switch after the "
+        "data are seen."
+    )
+    if check.errors is None:
+        steps.append("Label some replies of both arms (01_calibrate_judge).")
+    steps.append("Read the decision in 04_experiment_readout; this page makes none.")
+    return html(element("ul", *(element("li", s) for s in steps)))
+
+
+def provenance(check: CollapseCheck, written: Iterable[str] = ()) -> Html:
+    """Files, seed, versions, what reading noticed."""
+    lines = [f"{name}: sha256 {digest[:12]}" for name, digest in check.sources.items()]
+    lines += [f"seed {check.seed}; reply_resolution {__version__}"]
+    lines += [f"written: {name}" for name in written]
+    lines += list(check.notes)
+    items = (element("li", line) for line in lines)
+    return html(element("ul", *items, class_="provenance"))

@@ -6,7 +6,7 @@ from reply_resolution import display
 from reply_resolution.errors import ReportError
 from reply_resolution.plots import ACCENT, CONTROL, MUTED, Figure, canvas, render
 from reply_resolution.stats.collapse import Collapse
-from reply_resolution.stats.collapse_parts import PowerCurve
+from reply_resolution.stats.collapse_power import PowerCurve
 
 _TICKS = (5, 20, 100, 500, 2000, 10_000, 50_000)
 #: How an assumption is named above its panel.

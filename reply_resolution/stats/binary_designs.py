@@ -8,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.binary import RateDifference, check_confidence
+from reply_resolution.stats.binary import (
+    RateDifference,
+    check_confidence,
+    inverted,
+    rate_difference,
+    score_interval,
+    score_statistic,
+)
+from reply_resolution.stats.counts import ScoreCounts, UnitCounts, joint_table
 from reply_resolution.stats.exact2x2 import check_counts
-from reply_resolution.stats.power_formulas import normal_power
-from reply_resolution.stats.score_interval import score_interval, score_statistic
 
 
 def clustered_rate_difference(
@@ -73,14 +79,9 @@ def clustered_rate_difference(
     from scipy.special import stdtr, stdtrit
 
     t = float(stdtrit(degrees, 0.5 + confidence / 2))
-    sums = (
-        x1.sum() / effect,
-        n1.sum() / effect,
-        x0.sum() / effect,
-        n0.sum() / effect,
-    )
-    low, high = score_interval(*sums, z=t, corrected=False)
-    z = score_statistic(*sums, 0.0, corrected=False)
+    e1, m1, e0, m0 = (float(a.sum()) / effect for a in (x1, n1, x0, n0))
+    low, high = score_interval(e1, m1, e0, m0, z=t, corrected=False)
+    z = score_statistic(e1, m1, e0, m0, 0.0, corrected=False)
     p = 2 * float(stdtr(degrees, -abs(z))) if math.isfinite(z) else 0.0
     notes = []
     smallest = min(len(n1), len(n0))
@@ -191,30 +192,18 @@ def mcnemar(
     b, c = int(treatment_only), int(control_only)
     k, m = min(b, c), b + c
     tail = float(bdtr(k, m, 0.5)) if m else 1.0
-    at = (
-        math.comb(m, k) / 2**m
-        if m < 1000
-        else float(bdtr(k, m, 0.5) - (bdtr(k - 1, m, 0.5) if k else 0.0))
-    )
+    at = tail - float(bdtr(k - 1, m, 0.5)) if k else 0.5**m
     z = float(ndtri(0.5 + confidence / 2))
     estimate = (b - c) / n
 
-    def crossing(low: float, high: float, target: float) -> float:
-        for _ in range(60):
-            middle = (low + high) / 2
-            if _tango(b, c, n, middle) > target:
-                low = middle
-            else:
-                high = middle
-        return (low + high) / 2
-
+    low, high = inverted(lambda d: _tango(b, c, n, d), estimate, z)
     return PairedRates(
         estimate=estimate,
-        low=-1.0 if estimate <= -1 else crossing(-1.0, estimate, z),
-        high=1.0 if estimate >= 1 else crossing(estimate, 1.0, -z),
+        low=low,
+        high=high,
         confidence=confidence,
         pvalue=min(1.0, 2 * tail),
-        midp=min(1.0, 2 * (tail - at / 2)) if m else 1.0,
+        midp=min(1.0, 2 * tail - at) if m else 1.0,
         treatment_only=b,
         control_only=c,
         n=int(n),
@@ -234,55 +223,57 @@ def _tango(b: int, c: int, n: int, d: float) -> float:
     return gap / math.sqrt(variance)
 
 
-def paired_power(
-    effect: float,
-    mean_square: float,
-    discordant: float,
-    rate_effect: float,
-    n: int,
-    *,
-    alpha: float = 0.05,
-) -> tuple[float, float]:
-    """Power of both analyses of pairs: sign flips of the scores, exact McNemar.
-
-    Args:
-        effect: Assumed difference in mean score, points.
-        mean_square: Mean squared difference within a pair, arm-blind.
-        discordant: Share of pairs in which exactly one reply resolved.
-        rate_effect: The effect as a difference in share resolved, fraction.
-        n: Pairs.
-        alpha: Two-sided error rate, fraction.
-
-    Returns:
-        Power of the ordinal (normal limit) and of the binary analysis (enumerated up
-        to 2,000 pairs, normal limit above), fractions.
-    """
-    ordinal = normal_power(
-        effect,
-        math.sqrt((mean_square + effect**2) / n),
-        math.sqrt(mean_square / n),
-        alpha,
-    )
-    # An effect needs at least as many discordant pairs as it turns.
-    q = min(1.0, max(discordant, abs(rate_effect)))
-    if q == 0:
-        return ordinal, 0.0
-    if n > 2000:
-        real = math.sqrt(max(0.0, q - rate_effect**2) / n)
-        return ordinal, normal_power(rate_effect, math.sqrt(q / n), real, alpha)
-    from scipy.special import bdtr, bdtrc
-
-    favours = (q + rate_effect) / (2 * q)
-    pairs = np.arange(n + 1)
-    shares = np.diff(bdtr(pairs, n, q), prepend=0.0)  # of m discordant pairs
-    total = 0.0
-    for m, weight in zip(pairs[1:], shares[1:], strict=True):
-        if weight < 1e-12:
-            continue
-        tails = 2 * bdtr(np.arange(m // 2 + 1), int(m), 0.5)
-        reject = int((tails <= alpha).sum()) - 1
-        if reject >= 0:
-            total += float(weight) * float(
-                bdtr(reject, int(m), favours) + bdtrc(m - reject - 1, int(m), favours)
+def rates_at_cut(
+    counts: ScoreCounts, control: str, treatment: str, cut: int, confidence: float
+) -> RateDifference:
+    """The binary comparison at one cut, as the design demands it."""
+    high = counts.levels >= cut
+    if counts.design == "paired":
+        table = joint_table(counts, *map(counts.arms.index, (control, treatment)))
+        n = int(table.sum())
+        if n == 0:
+            raise StatisticsError("no request was answered and scored in both arms.")
+        pairs = mcnemar(
+            int(table[np.ix_(~high, high)].sum()),
+            int(table[np.ix_(high, ~high)].sum()),
+            n,
+            confidence=confidence,
+        )
+        base = float(table[high].sum()) / n
+        return RateDifference(
+            estimate=pairs.estimate,
+            low=pairs.low,
+            high=pairs.high,
+            confidence=confidence,
+            method="tango",
+            pvalue=pairs.pvalue,
+            pvalue_method="mcnemar",
+            rate_treatment=base + pairs.estimate,
+            rate_control=base,
+            n_treatment=n,
+            n_control=n,
+        )
+    for name in (treatment, control):
+        if counts.of(name).sum() == 0:
+            raise StatisticsError(
+                f"arm {name!r} has no scored replies; there is no rate to compare. "
+                "Check its verdicts' statuses first."
             )
-    return ordinal, total
+    if counts.design == "clustered" and counts.units is not None:
+        x1, n1 = _users(counts.units, counts.arms.index(treatment), high)
+        x0, n0 = _users(counts.units, counts.arms.index(control), high)
+        return clustered_rate_difference(x1, n1, x0, n0, confidence=confidence)
+    t, c = counts.of(treatment), counts.of(control)
+    resolved = int(t[high].sum()), int(c[high].sum())
+    return rate_difference(
+        resolved[0], int(t.sum()), resolved[1], int(c.sum()), confidence=confidence
+    )
+
+
+def _users(
+    units: UnitCounts, arm: int, high: NDArray[np.bool_]
+) -> tuple[list[int], list[int]]:
+    """Resolved and scored replies of every user of one arm."""
+    vectors = np.repeat(units.vectors[:, arm], units.number, axis=0)
+    vectors = vectors[vectors.sum(axis=1) > 0]
+    return vectors[:, high].sum(axis=1).tolist(), vectors.sum(axis=1).tolist()

@@ -8,7 +8,7 @@ follows from it, from the pooled, arm-blind scores.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,17 +16,18 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import RateDifference
-from reply_resolution.stats.collapse_parts import (
+from reply_resolution.stats.binary_designs import rates_at_cut
+from reply_resolution.stats.collapse_power import (
     Assumed,
-    Powers,
-    powers_of,
-    rates_at_cut,
+    both_powers,
+    unit_cost,
 )
 from reply_resolution.stats.counts import ScoreCounts, count_scores
 from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.power_assumptions import (
     ASSUMPTIONS,
     Assumption,
+    check_assumption,
     check_cut,
 )
 
@@ -109,9 +110,9 @@ class Collapse:
     pooled: tuple[int, ...]
     n_control: int
     n_treatment: int
-    design_effect: tuple[float, float] = (1.0, 1.0)
-    excluded: Mapping[str, int] = field(default_factory=dict)
-    warnings: tuple[str, ...] = field(default=())
+    design_effect: tuple[float, float]
+    excluded: Mapping[str, int]
+    warnings: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `collapse --json` prints."""
@@ -188,10 +189,7 @@ def collapse(
     lowest, highest = counts.scale
     check_cut(cut, highest - lowest + 1, lowest)
     family = _family(cut, cuts_seen, highest - lowest + 1, lowest)
-    if assume not in ASSUMPTIONS:
-        raise StatisticsError(
-            f"assumption {assume!r} does not exist; choose shift, cut or noise."
-        )
+    check_assumption(assume)
     if effect == 0 or not np.isfinite(effect):
         raise StatisticsError(
             f"effect is {effect!r}; give the smallest difference worth finding, in "
@@ -216,9 +214,21 @@ def collapse(
             "the choice. The interval is not adjusted."
         )
     assumed = Assumed(effect, assume, cut)
-    powers = powers_of(counts, (control, treatment), assumed, alpha=1 - confidence)
-    notes += [powers.why_not] if powers.why_not else []
-    sizes = tuple(int(counts.of(name).sum()) for name in (control, treatment))
+    cost = unit_cost(counts, (control, treatment), cut)
+    pooled = counts.of(control) + counts.of(treatment)
+    powers: tuple[float, float] | tuple[None, None] = (None, None)
+    try:
+        powers = both_powers(
+            pooled.astype(float),
+            assumed,
+            (binary.n_control, binary.n_treatment),
+            cost=cost,
+            alpha=1 - confidence,
+            lowest=lowest,
+        )
+    except StatisticsError as undefined:
+        notes.append(f"power is not defined: {undefined}")
+    sizes = int(counts.of(control).sum()), int(counts.of(treatment).sum())
     recommended, reason = _advice(powers, assumed, sizes)
     low, high = one.ci if one.ci is not None else (None, None)
     return Collapse(
@@ -228,17 +238,17 @@ def collapse(
         effect=effect,
         assume=assume,
         ordinal=Analysis(
-            one.mean_difference, low, high, one.pvalue, powers.ordinal, one.ci_method
+            one.mean_difference, low, high, one.pvalue, powers[0], one.ci_method
         ),
         binary=Analysis(
-            binary.estimate, binary.low, binary.high, binary_p, powers.binary, method
+            binary.estimate, binary.low, binary.high, binary_p, powers[1], method
         ),
         recommended=recommended,
         reason=reason,
-        pooled=tuple(int(c) for c in counts.of(control) + counts.of(treatment)),
+        pooled=tuple(int(c) for c in pooled),
         n_control=sizes[0],
         n_treatment=sizes[1],
-        design_effect=powers.design_effect,
+        design_effect=cost.design_effect,
         excluded=compared.excluded,
         warnings=tuple(notes),
     )
@@ -300,9 +310,9 @@ def _paid_for(
 
 
 def _advice(
-    powers: Powers, assumed: Assumed, sizes: tuple[int, ...]
+    powers: tuple[float | None, float | None], assumed: Assumed, sizes: tuple[int, int]
 ) -> tuple[str, str]:
-    ordinal, binary = powers.ordinal, powers.binary
+    ordinal, binary = powers
     if ordinal is None or binary is None:
         return "ordinal", (
             "The power could not be computed (see the warnings), so there is no reason "

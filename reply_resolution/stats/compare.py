@@ -14,9 +14,7 @@ from reply_resolution.stats.counts import (
     names_of,
     plural,
 )
-from reply_resolution.stats.designs import clustered, independent
-from reply_resolution.stats.outcome import Request
-from reply_resolution.stats.paired_design import paired
+from reply_resolution.stats.designs import Request, clustered, independent, paired
 from reply_resolution.stats.pvalues import Alternative, Convention
 
 _EQUAL = (0.8, 1.25)  # planned ratios inside need no studentizing
@@ -134,7 +132,7 @@ def compare(
     )
     run = {"independent": independent, "paired": paired, "clustered": clustered}
     effects = [
-        run[counts.design](counts, control, name, request, unequal[name], warnings)
+        run[counts.design](counts, (control, name), request, unequal[name], warnings)
         for name in treatments
     ]
     effects = _adjust(counts, control, effects, request, unequal, adjustment)

@@ -39,11 +39,6 @@ class CutAgreement:
     specificity: float | None
 
     @property
-    def agreement(self) -> float:
-        """Share of replies on which both agree, fraction; higher is better."""
-        return (self.both + self.neither) / self.n
-
-    @property
     def n(self) -> int:
         """Labelled replies."""
         return self.both + self.judge_only + self.people_only + self.neither
@@ -151,34 +146,26 @@ def choose_cut(
         cut_agreement(judge, labels, cut=c, meaning=meaning, scale=scale)
         for c in range(scale[0] + 1, scale[1] + 1)
     )
-    index = {row.cut: row.youden for row in rows}
-    own = index[meaning]
+    rubric = next(row for row in rows if row.cut == meaning)
+    own = rubric.youden
     if own is None:
         raise StatisticsError(
             f"people call all or none of the {rows[0].n} labelled replies resolved "
             f"({meaning} or more); label replies of both kinds before choosing a cut."
         )
     best = max(rows, key=lambda row: (row.youden or 0.0, -abs(row.cut - meaning)))
-    margin = 2 * _youden_se(next(row for row in rows if row.cut == meaning))
-    gain = (best.youden or 0.0) - own
-    if best.cut != meaning and gain > margin:
-        return CutChoice(
-            best.cut,
-            meaning,
-            rows,
-            True,
+    top = best.youden or 0.0
+    if top - own > 2 * _youden_se(rubric):
+        reason = (
             f"The judge's {best.cut} or more matches people's {meaning} or more better "
-            f"than its own {meaning} does (Youden index {best.youden:.2f} against "
-            f"{own:.2f}).",
+            f"than its own {meaning} does (Youden index {top:.2f} against {own:.2f})."
         )
-    return CutChoice(
-        meaning,
-        meaning,
-        rows,
-        False,
+        return CutChoice(best.cut, meaning, rows, True, reason)
+    reason = (
         f"The rubric's cut {meaning} stands: no other cut of the judge matches "
-        f"people's {meaning} or more clearly better (Youden index {own:.2f}).",
+        f"people's {meaning} or more clearly better (Youden index {own:.2f})."
     )
+    return CutChoice(meaning, meaning, rows, False, reason)
 
 
 def _youden_se(row: CutAgreement) -> float:

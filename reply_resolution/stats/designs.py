@@ -1,62 +1,82 @@
-"""One treatment against control where arms are independent: rows, strata, or users."""
+"""One treatment against control, by design: rows, strata, users, or pairs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.binary import score_interval
 from reply_resolution.stats.bootstrap import (
     Interval,
     difference_interval,
+    mean_interval,
     stratified_effects,
 )
 from reply_resolution.stats.clusters import (
     Units,
+    paired_unit_effect,
     unit_cut_tests,
     unit_effect,
     unit_permutation_test,
 )
 from reply_resolution.stats.comparison import TreatmentEffect
-from reply_resolution.stats.counts import ScoreCounts, plural
+from reply_resolution.stats.counts import ScoreCounts, joint_table, plural
 from reply_resolution.stats.effects import (
     WinProbability,
     odds_ratio,
+    paired_rate_difference,
+    paired_win_probability,
     placements,
     win_probability,
 )
-from reply_resolution.stats.maxt import cut_tests, holm_cuts
-from reply_resolution.stats.outcome import Request, assemble
-from reply_resolution.stats.permutation import permutation_test
-from reply_resolution.stats.pvalues import PermutationTest
+from reply_resolution.stats.maxt import CutEffect, cut_tests, holm_cuts
+from reply_resolution.stats.permutation import (
+    paired_permutation_test,
+    permutation_test,
+)
+from reply_resolution.stats.pvalues import Alternative, Convention, PermutationTest
 from reply_resolution.stats.saddlepoint import Ints
-from reply_resolution.stats.score_interval import score_interval
+
+Ends = tuple[float | None, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked of a comparison; see `compare` for each."""
+
+    alternative: Alternative
+    confidence: float
+    cut: int
+    convention: Convention
+    interval: Literal["expanded", "percentile", "bca"]
+    seed: int
+    resamples: int | None
 
 
 def independent(
     counts: ScoreCounts,
-    control: str,
-    treatment: str,
+    names: tuple[str, str],
     request: Request,
     unequal: bool,
     warnings: list[str],
 ) -> TreatmentEffect:
     """Rows are the units, within strata where there are any."""
-    from scipy.special import ndtri
-
-    c = counts.counts[:, counts.arms.index(control)]
-    t = counts.counts[:, counts.arms.index(treatment)]
+    control, treatment = names
+    c, t = (counts.counts[:, counts.arms.index(name)] for name in names)
     both = (c.sum(1) > 0) & (t.sum(1) > 0)
-    if not both.all() and len(counts.strata) > 1:
-        lost = int(c[~both].sum() + t[~both].sum())
-        if lost:
-            warnings.append(
-                f"{plural(lost, 'row')} of {control!r} and {treatment!r} are in strata "
-                "that only one of them has, so they carry no comparison."
-            )
+    lost = int(c[~both].sum() + t[~both].sum())
+    if lost and len(counts.strata) > 1:
+        warnings.append(
+            f"{plural(lost, 'row')} of {control!r} and {treatment!r} are in strata "
+            "that only one of them has, so they carry no comparison."
+        )
     if not both.any():
         raise StatisticsError(
             f"{treatment!r} and {control!r} share no stratum; leave the stratum out."
         )
     c, t = c[both], t[both]
-    levels = counts.levels
     studentized = unequal
     if studentized and ((c.sum(1) < 2).any() or (t.sum(1) < 2).any()):
         studentized = False
@@ -67,45 +87,42 @@ def independent(
     test = permutation_test(
         c,
         t,
-        values=levels,
+        values=counts.levels,
         alternative=request.alternative,
         convention=request.convention,
         studentized=studentized,
         seed=request.seed,
         resamples=request.resamples,
     )
-    c0, t0 = c.sum(0), t.sum(0)
-    n0, n1 = int(c0.sum()), int(t0.sum())
     if len(c) > 1:
-        return _within_strata(
-            counts, (control, treatment), c, t, test, request, warnings
-        )
-    high = levels >= request.cut
-    x0, x1 = int(c0[high].sum()), int(t0[high].sum())
+        return _within_strata(counts, names, c, t, test, request, warnings)
+    from scipy.special import ndtri
+
+    c, t = c.sum(0), t.sum(0)
+    n0, n1 = int(c.sum()), int(t.sum())
+    high = counts.levels >= request.cut
+    x0, x1 = int(c[high].sum()), int(t[high].sum())
     z = -float(ndtri((1 - request.confidence) / 2))
-    odds = odds_ratio(c0, t0, confidence=request.confidence)
-    return assemble(
-        names=(control, treatment),
-        sizes=(n0, n1),
-        units=(n0, n1),
-        request=request,
-        difference=int(t0 @ levels) / n1 - int(c0 @ levels) / n0,
-        interval=difference_interval(
-            c0,
-            t0,
-            values=levels,
+    odds = odds_ratio(c, t, confidence=request.confidence)
+    return _assemble(
+        names,
+        (n0, n1),
+        (n0, n1),
+        request,
+        int(t @ counts.levels) / n1 - int(c @ counts.levels) / n0,
+        difference_interval(
+            c,
+            t,
+            values=counts.levels,
             confidence=request.confidence,
             method=request.interval,
         ),
-        test=test,
-        wins=win_probability(c0, t0, confidence=request.confidence),
-        resolved=x1 / n1 - x0 / n0,
-        resolved_ci=score_interval(x1, n1, x0, n0, z=z),
-        resolved_method="Miettinen-Nurminen",
-        odds=odds.ratio,
-        odds_ci=(odds.low, odds.high),
-        cuts=cut_tests(c0, t0, lowest=counts.scale[0]),
-        warnings=warnings,
+        test,
+        win_probability(c, t, confidence=request.confidence),
+        (x1 / n1 - x0 / n0, score_interval(x1, n1, x0, n0, z=z), "Miettinen-Nurminen"),
+        cut_tests(c, t, lowest=counts.scale[0]),
+        warnings,
+        odds=(odds.ratio, (odds.low, odds.high)),
     )
 
 
@@ -127,55 +144,45 @@ def _within_strata(
         confidence=request.confidence,
         seed=request.seed,
     )
-    n0, n1 = int(c.sum()), int(t.sum())
+    n0, n1 = c.sum(1), t.sum(1)
+    weight = n0 * n1 / (n0 + n1)
     cuts = []
     for k in range(1, len(counts.levels)):
-        split = [np.stack([a[:, :k].sum(1), a[:, k:].sum(1)], 1) for a in (c, t)]
-        weight = c.sum(1) * t.sum(1) / (c.sum(1) + t.sum(1))
-        gain = split[1][:, 1] / t.sum(1) - split[0][:, 1] / c.sum(1)
-        cuts.append(
-            (
-                counts.scale[0] + k,
-                float(weight @ gain / weight.sum()),
-                permutation_test(split[0], split[1]).pvalue,
-            )
-        )
-    return assemble(
-        names=names,
-        sizes=(n0, n1),
-        units=(n0, n1),
-        request=request,
-        difference=found.mean,
-        interval=found.mean_interval,
-        test=test,
-        wins=WinProbability(found.wins, found.wins_interval, None, None, None),
-        resolved=found.resolved,
-        resolved_ci=found.resolved_interval.ends,
-        resolved_method=found.resolved_interval.method,
-        odds=None,
-        odds_ci=(None, None),
-        cuts=holm_cuts(cuts),
-        warnings=warnings,
+        below, above = (np.stack([a[:, :k].sum(1), a[:, k:].sum(1)], 1) for a in (c, t))
+        gain = float(weight @ (above[:, 1] / n1 - below[:, 1] / n0) / weight.sum())
+        cuts.append((counts.scale[0] + k, gain, permutation_test(below, above).pvalue))
+    sizes = int(n0.sum()), int(n1.sum())
+    return _assemble(
+        names,
+        sizes,
+        sizes,
+        request,
+        found.mean,
+        found.mean_interval,
+        test,
+        WinProbability(found.wins, found.wins_interval, None, None, None),
+        (found.resolved, found.resolved_interval.ends, found.resolved_interval.method),
+        holm_cuts(cuts),
+        warnings,
     )
 
 
 def clustered(
     counts: ScoreCounts,
-    control: str,
-    treatment: str,
+    names: tuple[str, str],
     request: Request,
     unequal: bool,
     warnings: list[str],
 ) -> TreatmentEffect:
     """Users are the units; the test is studentized whatever the allocation."""
-    units = units_of(counts, control, treatment)
+    control, treatment = names
+    units = _units_of(counts, names)
     if units.crossing:
         warnings.append(
             f"{plural(units.crossing, 'unit')} of {counts.cluster!r} have replies in "
             f"both {control!r} and {treatment!r}. They were kept, and their two sides "
             "treated as dependent; check how arms were assigned."
         )
-    least = min(units.sizes)
     test = unit_permutation_test(
         units,
         values=counts.levels,
@@ -184,6 +191,7 @@ def clustered(
         seed=request.seed,
         resamples=request.resamples,
     )
+    least = min(units.sizes)
     if 2 <= least < 10:
         warnings.append(
             f"Only {plural(least, 'unit')} in an arm: p-values and intervals over so "
@@ -192,69 +200,234 @@ def clustered(
     found = unit_effect(
         units, values=counts.levels.astype(float), confidence=request.confidence
     )
-    high = (counts.levels >= request.cut).astype(float)
-    rates = unit_effect(units, values=high, confidence=request.confidence)
+    rates = unit_effect(
+        units,
+        values=(counts.levels >= request.cut).astype(float),
+        confidence=request.confidence,
+    )
     c = (units.number[:, None] * units.control).sum(0)
     t = (units.number[:, None] * units.treatment).sum(0)
-    over_control, over_treatment = placements(c), placements(t)
+    over_control = placements(c)
     estimate = float(t @ over_control) / int(t.sum())
     ranks = unit_effect(
         units,
         values=over_control,
-        control_values=over_treatment,
+        control_values=placements(t),
         estimate=estimate,
         confidence=request.confidence,
     )
-    ends = [None if e is None else min(1.0, max(0.0, e)) for e in ranks.interval.ends]
-    wins = WinProbability(
-        estimate,
-        Interval(
-            ends[0],
-            ends[1],
-            ranks.interval.method,
-            ranks.interval.reliable,
-            ranks.interval.reason,
+    return _assemble(
+        names,
+        (int(c.sum()), int(t.sum())),
+        units.sizes,
+        request,
+        found.estimate,
+        found.interval,
+        test,
+        WinProbability(
+            estimate,
+            _within(ranks.interval, 0.0, 1.0, lambda end: end),
+            None,
+            ranks.df,
+            None,
         ),
-        None,
-        ranks.df,
-        None,
-    )
-    odds = odds_ratio(c, t, confidence=request.confidence)
-    low, top = rates.interval.ends
-    return assemble(
-        names=(control, treatment),
-        sizes=(int(c.sum()), int(t.sum())),
-        units=units.sizes,
-        request=request,
-        difference=found.estimate,
-        interval=found.interval,
-        test=test,
-        wins=wins,
-        resolved=rates.estimate,
-        resolved_ci=(
-            None if low is None else max(-1.0, low),
-            None if top is None else min(1.0, top),
+        (
+            rates.estimate,
+            _within(rates.interval, -1.0, 1.0, lambda end: end).ends,
+            rates.interval.method,
         ),
-        resolved_method=rates.interval.method,
-        odds=odds.ratio,
-        odds_ci=(None, None),
-        cuts=unit_cut_tests(
+        unit_cut_tests(
             units,
             lowest=counts.scale[0],
             seed=request.seed,
             resamples=request.resamples,
         ),
-        warnings=warnings,
+        warnings,
+        odds=(odds_ratio(c, t, confidence=request.confidence).ratio, (None, None)),
     )
 
 
-def units_of(counts: ScoreCounts, control: str, treatment: str) -> Units:
+def _within(
+    interval: Interval, low: float, high: float, change: Callable[[float], float]
+) -> Interval:
+    """The interval with both ends changed, then kept to the range of the measure."""
+    ends = [
+        None if e is None else min(high, max(low, change(e))) for e in interval.ends
+    ]
+    return Interval(
+        ends[0], ends[1], interval.method, interval.reliable, interval.reason
+    )
+
+
+def _units_of(counts: ScoreCounts, names: tuple[str, str]) -> Units:
     """The units of two arms, those without a reply in either left out."""
     if counts.units is None:
         raise StatisticsError("the counts know no units; name the cluster column.")
-    c = counts.units.vectors[:, counts.arms.index(control)]
-    t = counts.units.vectors[:, counts.arms.index(treatment)]
+    c, t = (counts.units.vectors[:, counts.arms.index(name)] for name in names)
     held = (c.sum(1) + t.sum(1)) > 0
     return Units(
         c[held], t[held], counts.units.number[held], counts.units.stratum[held]
+    )
+
+
+def paired(
+    counts: ScoreCounts,
+    names: tuple[str, str],
+    request: Request,
+    unequal: bool,
+    warnings: list[str],
+) -> TreatmentEffect:
+    """Requests are the units, or users of several requests where they are given."""
+    control, treatment = names
+    i, j = (counts.arms.index(name) for name in names)
+    table = joint_table(counts, i, j)
+    n = int(table.sum())
+    if n == 0:
+        raise StatisticsError(
+            f"{treatment!r} and {control!r} have no request in common with a usable "
+            "score in both; compare them as independent rows, or repair the ids."
+        )
+    width = len(counts.levels)
+    offsets = np.arange(width)[None, :] - np.arange(width)[:, None]
+    order = np.sign(offsets)
+    high = (counts.levels >= request.cut).astype(np.int64)
+    gain = high[None, :] - high[:, None]
+    if counts.units is None:
+        differences = np.arange(1 - width, width)
+        numbers = np.array([np.trace(table, offset=int(d)) for d in differences])
+        test = paired_permutation_test(
+            differences, numbers, alternative=request.alternative
+        )
+        interval = mean_interval(
+            numbers,
+            values=differences,
+            confidence=request.confidence,
+            method=request.interval,
+        )
+        wins = paired_win_probability(table, confidence=request.confidence)
+        up, down = int(table[gain > 0].sum()), int(table[gain < 0].sum())
+        stay = int(table[high == 1][:, high == 1].sum())
+        rates = paired_rate_difference(
+            stay, up, down, n - stay - up - down, confidence=request.confidence
+        )
+        units = n
+        cuts = _paired_cuts(table[None], np.ones(1, np.int64), counts.scale[0])
+    else:
+        vectors = counts.units.vectors[:, min(i, j), max(i, j)]
+        if i > j:
+            vectors = vectors.transpose(0, 2, 1)
+        held = vectors.sum((1, 2)) > 0
+        vectors, number = vectors[held], counts.units.number[held]
+        test = paired_permutation_test(
+            (vectors * offsets).sum((1, 2)), number, alternative=request.alternative
+        )
+        interval, rates, share = (
+            paired_unit_effect(
+                vectors, number, values, confidence=request.confidence
+            ).interval
+            for values in (offsets, gain, order)
+        )
+        wins = WinProbability(
+            (float((table * order).sum()) / n + 1) / 2,
+            _within(share, 0.0, 1.0, lambda end: (end + 1) / 2),
+            None,
+            None,
+            None,
+        )
+        units = int(number.sum())
+        cuts = _paired_cuts(vectors, number, counts.scale[0])
+    return _assemble(
+        names,
+        (n, n),
+        (units, units),
+        request,
+        float((table * offsets).sum()) / n,
+        interval,
+        test,
+        wins,
+        (float((table * gain).sum()) / n, rates.ends, rates.method),
+        cuts,
+        warnings,
+    )
+
+
+def _paired_cuts(vectors: Ints, number: Ints, lowest: int) -> tuple[CutEffect, ...]:
+    """Each cut by an exact sign-flip test (McNemar's for plain pairs), then Holm.
+
+    Plain pairs come as one table; users as one table per type, flipped whole.
+    """
+    levels = np.arange(vectors.shape[1])
+    n = int(number @ vectors.sum((1, 2)))
+    found = []
+    for k in levels[1:].tolist():
+        high = (levels >= k).astype(np.int64)
+        sums = (vectors * (high[None, :] - high[:, None])).sum((1, 2))
+        difference = int(number @ sums) / n
+        times = number
+        if len(vectors) == 1 and number[0] == 1:
+            up, down = int(vectors[0, :k, k:].sum()), int(vectors[0, k:, :k].sum())
+            sums, times = np.array([-1, 0, 1]), np.array([down, n - up - down, up])
+        pvalue = paired_permutation_test(sums, times).pvalue
+        found.append((lowest + k, difference, pvalue))
+    return holm_cuts(found)
+
+
+def _assemble(
+    names: tuple[str, str],
+    sizes: tuple[int, int],
+    units: tuple[int, int],
+    request: Request,
+    difference: float,
+    interval: Interval,
+    test: PermutationTest,
+    wins: WinProbability,
+    resolved: tuple[float, Ends, str],
+    cuts: tuple[CutEffect, ...],
+    warnings: list[str],
+    odds: tuple[float | None, Ends] = (None, (None, None)),
+) -> TreatmentEffect:
+    """One comparison from its parts; what a reader should know goes to `warnings`."""
+    control, treatment = names
+    if not interval.reliable:
+        warnings.append(
+            f"The interval of {treatment!r} against {control!r} is not reliable: "
+            f"{interval.reason}."
+            + (" It is undefined." if interval.low is None else "")
+        )
+    if wins.interval.low is None:
+        warnings.append(
+            f"The win probability of {treatment!r} has no interval: "
+            f"{wins.interval.reason}."
+        )
+    return TreatmentEffect(
+        treatment=treatment,
+        control=control,
+        n_treatment=sizes[1],
+        n_control=sizes[0],
+        units_treatment=units[1],
+        units_control=units[0],
+        mean_difference=difference,
+        ci=interval.ends,
+        ci_method=interval.method,
+        ci_reliable=interval.reliable,
+        ci_reason=interval.reason,
+        confidence=request.confidence,
+        alternative=request.alternative,
+        pvalue=test.pvalue,
+        pvalue_adjusted=test.pvalue,
+        pvalue_method=test.method,
+        pvalue_mid=test.midp,
+        adjustment="none",
+        convention=test.convention,
+        studentized=test.studentized,
+        resamples=test.resamples,
+        win_probability=wins.estimate,
+        win_probability_ci=wins.interval.ends,
+        win_probability_reliable=wins.interval.reliable,
+        resolved_difference=resolved[0],
+        resolved_difference_ci=resolved[1],
+        resolved_difference_method=resolved[2],
+        odds_ratio=odds[0],
+        odds_ratio_ci=odds[1],
+        cuts=cuts,
     )

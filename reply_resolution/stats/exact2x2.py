@@ -1,114 +1,18 @@
-"""Exact tests of two independent rates: Boschloo, Fisher's mid-p, and the score test.
+"""Exact p-values of a 2x2 table, Fisher's and Boschloo's, and Boschloo's power.
 
 Boschloo is our own although scipy has it: scipy's takes 1.1 s at 200 replies an arm
 and 15 s at 500, gives NaN when nobody or everybody succeeded (its issue 15345), and
 power needs the whole rejection region, which it does not offer. The numbers agree.
 """
 
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.score_interval import score_statistic
 
-Alternative = Literal["two-sided", "greater", "less"]
-Test = Literal["auto", "boschloo", "fisher mid-p", "fisher", "score"]
-
-#: Boschloo up to this many replies in both arms, mid-p above (where they agree to
-#: the second digit, and mid-p costs nothing).
-BOSCHLOO_UP_TO = 2000
 _NUISANCE_POINTS = 400
-
-
-@dataclass(frozen=True, slots=True)
-class RateTest:
-    """A test of "both rates are equal".
-
-    Attributes:
-        pvalue: Fraction, 0 to 1; small speaks against equal rates.
-        method: "boschloo", "fisher mid-p", "fisher" or "score".
-        alternative: "two-sided", or "greater" (treatment above control), or "less".
-    """
-
-    pvalue: float
-    method: str
-    alternative: str
-
-
-def rate_test(
-    x1: int,
-    n1: int,
-    x0: int,
-    n0: int,
-    *,
-    method: Test = "auto",
-    alternative: Alternative = "two-sided",
-) -> RateTest:
-    """Test whether two independent groups have the same rate.
-
-    Null hypothesis: every reply of either arm succeeds with one common probability
-    ("boschloo", "score"), or the arm labels are exchangeable given how many succeeded
-    ("fisher", "fisher mid-p"). Two-sided: Boschloo and mid-p double the smaller
-    one-sided p-value (at most 1); "fisher" sums the tables at most as likely as the
-    one observed, as R and scipy do. Nothing is drawn. Nobody or everybody succeeding
-    is p = 1.
-
-    Args:
-        x1: Successes in treatment, 0 to `n1`.
-        n1: Replies in treatment, 1 or more.
-        x0: Successes in control, 0 to `n0`.
-        n0: Replies in control, 1 or more.
-        method: "auto" is Boschloo up to 2,000 replies and Fisher's mid-p above.
-            Boschloo keeps the error rate and rejects more often than Fisher; mid-p
-            exceeds 5% slightly in small samples (measured: at most 6.4%).
-        alternative: "greater" is treatment above control.
-
-    Raises:
-        StatisticsError: Counts that are not whole, an empty arm, an unknown method.
-
-    Source: Boschloo 1970; Lancaster 1961 (mid-p); Miettinen and Nurminen 1985.
-
-    >>> round(rate_test(7, 15, 12, 15).pvalue, 3)
-    0.068
-    """
-    check_counts(x1, n1, x0, n0)
-    if alternative not in ("two-sided", "greater", "less"):
-        raise StatisticsError(
-            f"alternative {alternative!r} does not exist; choose two-sided, greater "
-            "(treatment above control) or less."
-        )
-    if method == "auto":
-        method = "boschloo" if n1 + n0 <= BOSCHLOO_UP_TO else "fisher mid-p"
-    if method not in ("boschloo", "fisher mid-p", "fisher", "score"):
-        raise StatisticsError(
-            f"test {method!r} does not exist; choose auto, boschloo, fisher mid-p, "
-            "fisher or score."
-        )
-    if x1 + x0 in (0, n1 + n0):
-        # All alike: no evidence either way (libraries return NaN or even 2 here).
-        return RateTest(1.0, method, alternative)
-    if method == "score":
-        from scipy.special import ndtr
-
-        z = score_statistic(x1, n1, x0, n0, 0.0)
-        above, below = float(ndtr(-z)), float(ndtr(z))
-    elif method == "boschloo":
-        above = _boschloo(x1, n1, x0, n0)
-        below = _boschloo(x0, n0, x1, n1)
-    else:
-        above, below, both = _fisher(x1, n1, x0, n0, mid=method == "fisher mid-p")
-        if method == "fisher" and alternative == "two-sided":
-            return RateTest(both, method, alternative)
-    p = {
-        "greater": above,
-        "less": below,
-        "two-sided": 2 * min(above, below),
-    }[alternative]
-    return RateTest(min(1.0, p), method, alternative)
 
 
 def check_counts(x1: int, n1: int, x0: int, n0: int) -> None:
@@ -139,7 +43,7 @@ def _log_choose(n: int) -> NDArray[np.float64]:
     return values
 
 
-def _fisher(
+def fisher(
     x1: int, n1: int, x0: int, n0: int, *, mid: bool
 ) -> tuple[float, float, float]:
     """P(X1 >= x1), P(X1 <= x1), P(as rare as x1), given the margins.
@@ -241,7 +145,7 @@ def _cuts(statistic: NDArray[np.float64], threshold: float) -> NDArray[np.int64]
     return np.asarray((statistic <= threshold).sum(axis=1) - 1)
 
 
-def _boschloo(x1: int, n1: int, x0: int, n0: int) -> float:
+def boschloo(x1: int, n1: int, x0: int, n0: int) -> float:
     """One-sided Boschloo p (first group above the second)."""
     statistic = _fisher_table(n1, n0)
     # Tables that tie exactly may differ in the last bits of their sums.

@@ -7,15 +7,15 @@ do. An adjusted p-value is read like a plain one: reject where it is at most alp
 
 from collections.abc import Sequence
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.saddlepoint import Floats
 
 Method = Literal["holm", "hochberg", "hommel", "bonferroni", "bh", "by"]
-_METHODS = ("holm", "hochberg", "hommel", "bonferroni", "bh", "by")
+_METHODS = get_args(Method)
 
 
 def adjust(pvalues: Sequence[float], method: Method = "holm") -> tuple[float, ...]:
@@ -48,23 +48,18 @@ def adjust(pvalues: Sequence[float], method: Method = "holm") -> tuple[float, ..
             " (holm is right for guardrails)."
         )
     for place, value in enumerate(pvalues):
-        if isinstance(value, bool) or not isinstance(value, float | int | np.floating):
+        number = isinstance(value, float | int | np.floating)
+        if isinstance(value, bool) or not number or not 0.0 <= value <= 1.0:
             raise StatisticsError(
-                f"p-value {value!r} at place {place} is not a number; give numbers "
-                "from 0 to 1 and leave out tests that could not be done."
-            )
-        if not 0.0 <= value <= 1.0:  # NaN fails this too
-            raise StatisticsError(
-                f"p-value {value!r} at place {place} is outside 0 to 1; leave out "
-                "tests that could not be done, with the reason beside the result."
+                f"p-value {value!r} at place {place} is no number from 0 to 1; leave "
+                "out tests that could not be done, with the reason beside the result."
             )
     if len(pvalues) == 0:
         raise StatisticsError("there are no p-values to adjust; give at least one.")
     p = np.asarray(pvalues, dtype=float)
     m = len(p)
     order = np.argsort(p, kind="stable")
-    ranked = p[order]
-    rank = np.arange(1, m + 1)
+    ranked, rank = p[order], np.arange(1, m + 1)
     if method == "bonferroni":
         adjusted = ranked * m
     elif method == "holm":
@@ -82,12 +77,12 @@ def adjust(pvalues: Sequence[float], method: Method = "holm") -> tuple[float, ..
     return tuple(float(f"{value:.15g}") for value in result)
 
 
-def _from_the_top(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _from_the_top(values: Floats) -> Floats:
     """Each value lowered to the smallest of itself and those above it."""
     return np.minimum.accumulate(values[::-1])[::-1]
 
 
-def _hommel(ranked: NDArray[np.float64]) -> NDArray[np.float64]:
+def _hommel(ranked: Floats) -> Floats:
     """Hommel's adjustment of sorted p-values, by his algorithm (as in `p.adjust`)."""
     m = len(ranked)
     rank = np.arange(1, m + 1)

@@ -4,8 +4,8 @@ For the ordinal analysis (permutation test of the mean) and the binary one (shar
 resolved), side by side, so that one sees what collapsing the scale would cost or save.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 import math
 from typing import Any
 
@@ -19,21 +19,7 @@ from reply_resolution.stats.power_assumptions import (
     treatment_shares,
     true_shares_of,
 )
-from reply_resolution.stats.power_formulas import (
-    binary_power,
-    ordinal_power,
-    whitehead,
-    z_sum,
-)
-
-__all__ = [
-    "AnalysisPlan",
-    "Plan",
-    "binary_power",
-    "ordinal_power",
-    "plan",
-    "whitehead",
-]
+from reply_resolution.stats.power_formulas import binary_power, ordinal_power, z_sum
 
 #: A plan beyond this many replies an arm is answered with "not reachable".
 LARGEST_N = 50_000_000
@@ -55,15 +41,6 @@ class AnalysisPlan:
     effect: float | None
     power: float | None
     rate_difference: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The attributes as JSON has them."""
-        return {
-            "n_per_arm": self.n_per_arm,
-            "effect": self.effect,
-            "power": self.power,
-            "rate_difference": self.rate_difference,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +74,13 @@ class Plan:
     ordinal: AnalysisPlan
     binary: AnalysisPlan
     design_effect: tuple[float, float]
-    warnings: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `plan --json` prints."""
         return {
-            "question": self.question,
-            "n_per_arm": self.n_per_arm,
-            "effect": self.effect,
-            "power": self.power,
-            "alpha": self.alpha,
-            "per_100_moved": self.per_100_moved,
-            "assume": self.assume,
-            "cut": self.cut,
-            "design_effect": list(self.design_effect),
-            "ordinal": self.ordinal.to_dict(),
-            "binary": self.binary.to_dict(),
-            "warnings": list(self.warnings),
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
         }
 
 
@@ -173,37 +140,18 @@ def plan(
     if not all(d > 0 and math.isfinite(d) for d in deff):
         raise StatisticsError(f"design_effect is {design_effect!r}; it is above 0.")
     z_sum(power, alpha)  # refuses impossible fractions
-    setting = _Setting(counts, assume, cut, scale[0], alpha, power, deff, confusion)
+    search = _Search(counts, assume, cut, scale[0], alpha, power, deff, confusion)
     if effect is not None:
         if effect == 0 or not math.isfinite(effect):
             raise StatisticsError(
                 f"effect is {effect!r}; give the smallest difference worth finding, "
                 "in points (0.3 is thirty replies in a hundred moved up one level)."
             )
-        ordinal = setting.for_effect(effect, binary=False)
-        binary = setting.for_effect(effect, binary=True)
+        ordinal, binary = (search.for_effect(effect, b) for b in (False, True))
     else:
         if isinstance(n, bool) or not isinstance(n, int) or n < 2:
             raise StatisticsError(f"n is {n!r}; give 2 or more replies per arm.")
-        ordinal = setting.for_n(n, binary=False)
-        binary = setting.for_n(n, binary=True)
-    return Plan(
-        question="n_per_arm" if n is None else "effect",
-        n_per_arm=ordinal.n_per_arm,
-        effect=ordinal.effect,
-        power=power,
-        alpha=alpha,
-        per_100_moved=None if ordinal.effect is None else 100 * ordinal.effect,
-        assume=assume,
-        cut=cut,
-        ordinal=ordinal,
-        binary=binary,
-        design_effect=deff,
-        warnings=_plan_notes(ordinal, binary),
-    )
-
-
-def _plan_notes(ordinal: AnalysisPlan, binary: AnalysisPlan) -> tuple[str, ...]:
+        ordinal, binary = (search.for_n(n, b) for b in (False, True))
     notes = []
     for name, each in (("ordinal", ordinal), ("binary", binary)):
         if each.n_per_arm is None:
@@ -216,11 +164,24 @@ def _plan_notes(ordinal: AnalysisPlan, binary: AnalysisPlan) -> tuple[str, ...]:
                 f"at this size the {name} analysis cannot find even the largest effect "
                 "that the scale has room for; collect more replies."
             )
-    return tuple(notes)
+    return Plan(
+        question="n_per_arm" if n is None else "effect",
+        n_per_arm=ordinal.n_per_arm,
+        effect=ordinal.effect,
+        power=power,
+        alpha=alpha,
+        per_100_moved=None if ordinal.effect is None else 100 * ordinal.effect,
+        assume=assume,
+        cut=cut,
+        ordinal=ordinal,
+        binary=binary,
+        design_effect=deff,
+        warnings=tuple(notes),
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Setting:
+class _Search:
     """What stays fixed while a plan is searched."""
 
     counts: Sequence[float]
@@ -232,12 +193,15 @@ class _Setting:
     design_effect: tuple[float, float]
     confusion: Sequence[Sequence[int]] | None
 
-    def arms(self, effect: float) -> tuple[Floats, Floats]:
-        """Distributions of the judge's scores in control and treatment."""
+    def control(self) -> Floats:
+        """True shares in control."""
         if self.confusion is None:
-            control = level_shares(self.counts)
-        else:
-            control = true_shares_of(self.counts, self.confusion)
+            return level_shares(self.counts)
+        return true_shares_of(self.counts, self.confusion)
+
+    def arms(self, effect: float) -> tuple[Floats, Floats]:
+        """Shares of the judge's scores in control and treatment."""
+        control = self.control()
         treatment = treatment_shares(
             control, effect, assume=self.assume, cut=self.cut, lowest=self.lowest
         )
@@ -248,84 +212,60 @@ class _Setting:
             judged_shares(treatment, self.confusion),
         )
 
-    def resolved(self, shares: Floats) -> float:
-        return float(min(1.0, shares[self.cut - self.lowest :].sum()))
-
-    def at(self, effect: float, n: float, *, binary: bool) -> float:
-        """Power of one analysis."""
+    def rates(self, effect: float) -> tuple[float, float]:
+        """Share resolved in control and treatment."""
+        first = self.cut - self.lowest
         control, treatment = self.arms(effect)
+        return (
+            float(min(1.0, control[first:].sum())),
+            float(min(1.0, treatment[first:].sum())),
+        )
+
+    def at(self, effect: float, n: int, binary: bool) -> float:
+        """Power of one analysis."""
+        deff = self.design_effect[binary]
         if binary:
-            return binary_power(
-                self.resolved(control),
-                self.resolved(treatment),
-                n,
-                alpha=self.alpha,
-                design_effect=self.design_effect[1],
-            )
+            rates = self.rates(effect)
+            return binary_power(*rates, n, alpha=self.alpha, design_effect=deff)
         return ordinal_power(
-            control,
-            treatment,
-            n,
-            alpha=self.alpha,
-            design_effect=self.design_effect[0],
-            lowest=self.lowest,
+            *self.arms(effect), n, alpha=self.alpha, design_effect=deff
         )
 
     def answer(self, effect: float | None, n: int | None, binary: bool) -> AnalysisPlan:
-        rate = achieved = None
-        if effect is not None:
-            control, treatment = self.arms(effect)
-            rate = self.resolved(treatment) - self.resolved(control)
-            if n is not None:
-                achieved = self.at(effect, n, binary=binary)
-        return AnalysisPlan(n, effect, achieved, rate)
+        if effect is None:
+            return AnalysisPlan(n, None, None, None)
+        control, treatment = self.rates(effect)
+        power = None if n is None else self.at(effect, n, binary)
+        return AnalysisPlan(n, effect, power, treatment - control)
 
-    def for_effect(self, effect: float, *, binary: bool) -> AnalysisPlan:
+    def for_effect(self, effect: float, binary: bool) -> AnalysisPlan:
         """Fewest replies per arm with the planned power."""
-        if self.at(effect, LARGEST_N, binary=binary) < self.power:
+        if self.at(effect, LARGEST_N, binary) < self.power:
             return self.answer(effect, None, binary)
+        # Exact power of a discrete test rises in a sawtooth: the n found is one from
+        # which the step below is not enough; a smaller lucky n is not wanted.
+        low, high = 2, LARGEST_N
+        while low < high:
+            middle = int(math.sqrt(low * high)) if high > 4 * low else (low + high) // 2
+            middle = min(max(middle, low), high - 1)
+            if self.at(effect, middle, binary) >= self.power:
+                high = middle
+            else:
+                low = middle + 1
+        return self.answer(effect, low, binary)
 
-        def enough(n: int) -> bool:
-            return self.at(effect, n, binary=binary) >= self.power
-
-        return self.answer(effect, _smallest(enough, 2, LARGEST_N), binary)
-
-    def for_n(self, n: int, *, binary: bool) -> AnalysisPlan:
+    def for_n(self, n: int, binary: bool) -> AnalysisPlan:
         """Smallest upward effect found with the planned power."""
-        room = self.room() * (1 - 1e-9)
-        if self.at(room, n, binary=binary) < self.power:
+        room = largest_effect(
+            self.control(), assume=self.assume, cut=self.cut, lowest=self.lowest
+        )
+        low, high = 0.0, room * (1 - 1e-9)
+        if self.at(high, n, binary) < self.power:
             return self.answer(None, n, binary)
-        low, high = 0.0, room
         for _ in range(40):
             middle = (low + high) / 2
-            if self.at(middle, n, binary=binary) < self.power:
+            if self.at(middle, n, binary) < self.power:
                 low = middle
             else:
                 high = middle
         return self.answer(high, n, binary)
-
-    def room(self) -> float:
-        base = (
-            level_shares(self.counts)
-            if self.confusion is None
-            else true_shares_of(self.counts, self.confusion)
-        )
-        return largest_effect(
-            base, assume=self.assume, cut=self.cut, lowest=self.lowest
-        )
-
-
-def _smallest(enough: Callable[[int], bool], low: int, high: int) -> int:
-    """Smallest n that is enough, where more is never less (nearly: see below).
-
-    Exact power of a discrete test rises in a sawtooth, so the n found is one from
-    which the step below is not enough; a smaller lucky n may exist and is not wanted.
-    """
-    while low < high:
-        middle = int(math.sqrt(low * high)) if high > 4 * low else (low + high) // 2
-        middle = min(max(middle, low), high - 1)
-        if enough(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low

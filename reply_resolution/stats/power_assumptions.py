@@ -3,10 +3,12 @@
 Power needs the whole distribution of scores in both arms, and an effect in points
 does not say how the levels move. Three answers, of which the user names one *before*
 the data: every level shifts, replies cross the cut only, or the truth is resolved or
-not and the levels inside each class are noise.
+not and the levels inside each class are noise. Beside it what further costs power: the
+judge's errors, and users who have several replies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -93,10 +95,7 @@ def treatment_shares(
     """
     p = level_shares(shares)
     scores = levels(p, lowest)
-    if assume not in ASSUMPTIONS:
-        raise StatisticsError(
-            f"assumption {assume!r} does not exist; choose shift, cut or noise."
-        )
+    check_assumption(assume)
     check_cut(cut, len(p), lowest)
     room = _room(p, scores, effect, assume, cut)
     # Float noise aside, a move of the whole room would leave an empty class.
@@ -110,16 +109,21 @@ def treatment_shares(
         return p
     if assume == "shift":
         return _proportional_odds(p, scores, effect)
-    high = scores >= cut
     if assume == "noise":
-        gap = float(
-            (p * scores)[high].sum() / p[high].sum()
-            - (p * scores)[~high].sum() / p[~high].sum()
-        )
-        gained = effect / gap
+        high = scores >= cut
+        resolved, unresolved = _class_means(p, scores, cut)
+        gained = effect / (resolved - unresolved)
         factor = np.where(high, 1 + gained / p[high].sum(), 1 - gained / p[~high].sum())
         return np.asarray(np.maximum(0.0, p * factor))
     return _across_the_cut(p, scores, effect, cut)
+
+
+def check_assumption(assume: str) -> None:
+    """Refuse an assumption that does not exist."""
+    if assume not in ASSUMPTIONS:
+        raise StatisticsError(
+            f"assumption {assume!r} does not exist; choose shift, cut or noise."
+        )
 
 
 def check_cut(cut: int, n_levels: int, lowest: int) -> None:
@@ -150,24 +154,30 @@ def largest_effect(
 def _room(
     p: Floats, scores: Floats, effect: float, assume: Assumption, cut: int
 ) -> float:
-    mean = float((p * scores).sum())
+    mean = float(p @ scores)
     high = scores >= cut
     if assume == "shift":
         occupied = scores[p > 0]
         return float(occupied[-1] - mean if effect > 0 else mean - occupied[0])
     if assume == "noise":
-        if p[high].sum() == 0 or p[~high].sum() == 0:
-            side = "at or above" if p[high].sum() == 0 else "below"
-            raise StatisticsError(
-                f"no pilot score lies {side} the cut {cut}: the mix of levels within "
-                "that class is unknown. Choose another cut or assumption."
-            )
-        resolved = float((p * scores)[high].sum() / p[high].sum())
-        unresolved = float((p * scores)[~high].sum() / p[~high].sum())
+        resolved, unresolved = _class_means(p, scores, cut)
         return resolved - mean if effect > 0 else mean - unresolved
     if effect > 0:
         return float((p * (cut - scores))[~high].sum())
     return float((p * (scores - (cut - 1)))[high].sum())
+
+
+def _class_means(p: Floats, scores: Floats, cut: int) -> tuple[float, float]:
+    """Mean score of the resolved and of the unresolved replies."""
+    high = scores >= cut
+    for part, side in ((high, "at or above"), (~high, "below")):
+        if p[part].sum() == 0:
+            raise StatisticsError(
+                f"no pilot score lies {side} the cut {cut}: the mix of levels within "
+                "that class is unknown. Choose another cut or assumption."
+            )
+    means = [float(p[part] @ scores[part] / p[part].sum()) for part in (high, ~high)]
+    return means[0], means[1]
 
 
 def _proportional_odds(p: Floats, scores: Floats, effect: float) -> Floats:
@@ -216,29 +226,25 @@ def judged_shares(true_shares: Shares, confusion: Sequence[Sequence[int]]) -> Fl
         confusion: Calibration counts, rows the label, columns the judge's score, shape
             (levels, levels), both in scale order. A level that no label has is taken
             as judged without error.
-
-    Returns:
-        Share of each judge score, summing to 1.
     """
-    table = _confusion(confusion, len(true_shares))
-    totals = table.sum(axis=1, keepdims=True)
-    rows = np.where(totals > 0, table / np.maximum(totals, 1), np.eye(len(table)))
-    return np.asarray(np.asarray(true_shares, dtype=float) @ rows)
+    shares = np.asarray(true_shares, dtype=float)
+    return np.asarray(shares @ _rows(_confusion(confusion, len(shares))))
 
 
 def true_shares_of(judge_counts: Shares, confusion: Sequence[Sequence[int]]) -> Floats:
     """Shares of the true levels behind pilot scores, by the calibration's columns.
 
-    Args:
-        judge_counts: The judge's pilot scores per level.
-        confusion: Calibration counts, rows the label, columns the judge's score. A
-            score that the judge did not give in calibration is taken as true.
+    A score that the judge did not give in calibration is taken as true.
     """
     p = level_shares(judge_counts)
-    table = _confusion(confusion, len(p)).T
+    return np.asarray(p @ _rows(_confusion(confusion, len(p)).T))
+
+
+def _rows(table: Floats) -> Floats:
+    """Counts as shares of their row; an empty row keeps its own level."""
     totals = table.sum(axis=1, keepdims=True)
-    columns = np.where(totals > 0, table / np.maximum(totals, 1), np.eye(len(table)))
-    return np.asarray(p @ columns)
+    shares = np.where(totals > 0, table / np.maximum(totals, 1), np.eye(len(table)))
+    return np.asarray(shares)
 
 
 def _confusion(confusion: Sequence[Sequence[int]], n_levels: int) -> Floats:
@@ -249,3 +255,94 @@ def _confusion(confusion: Sequence[Sequence[int]], n_levels: int) -> Floats:
             f"(labels) of {n_levels} counts (judge scores), in scale order, not all 0."
         )
     return table
+
+
+@dataclass(frozen=True, slots=True)
+class DesignEffect:
+    """How much less a user's further replies tell than as many independent ones.
+
+    Attributes:
+        design_effect: Variance of the mean with users as units over that with replies
+            as units. 1 is independence; above 1 costs replies. Never below 1.
+        effective_n: Independent replies that would tell as much.
+        icc: Intraclass correlation that the design effect implies, 0 to 1; 0 where
+            every user has one reply.
+        users: Users with a score.
+        replies: Scored replies.
+    """
+
+    design_effect: float
+    effective_n: float
+    icc: float
+    users: int
+    replies: int
+
+
+def measure_design_effect(
+    values: Sequence[float], users: Sequence[Hashable]
+) -> DesignEffect:
+    """Measure the design effect from scores (or 0/1) and the user of each.
+
+    Give scores of both arms together, without the arm: planning must not see it.
+
+    Args:
+        values: One number per scored reply, shape (replies,).
+        users: The user of each reply, same length.
+
+    Raises:
+        StatisticsError: Fewer than two users, or lengths that differ.
+
+    Source: Kish 1965; linearised variance of a ratio mean.
+
+    >>> measure_design_effect([5, 5, 1, 1, 3], ["a", "a", "b", "b", "c"]).design_effect
+    3.0
+    """
+    x = np.asarray(values, dtype=float)
+    if len(x) != len(users):
+        raise StatisticsError(f"{len(x)} values and {len(users)} users; give pairs.")
+    index: dict[Hashable, int] = {}
+    code = np.array([index.setdefault(user, len(index)) for user in users], dtype=int)
+    return design_effect_of_users(
+        np.bincount(code, minlength=len(index)).astype(float),
+        np.bincount(code, weights=x, minlength=len(index)).astype(float),
+        squares=float((x**2).sum()),
+    )
+
+
+def design_effect_of_users(
+    sizes: Floats | Sequence[float],
+    sums: Floats | Sequence[float],
+    *,
+    squares: float,
+    number: Floats | Sequence[float] | None = None,
+) -> DesignEffect:
+    """The same from what each user holds, or each type of user.
+
+    Args:
+        sizes: Replies of a user of the type, shape (types,).
+        sums: Sum of that user's values.
+        squares: Sum of the squared values of all replies of all users.
+        number: How many users are of the type; 1 each when left out.
+
+    Raises:
+        StatisticsError: Fewer than two users.
+    """
+    size, total = np.asarray(sizes, dtype=float), np.asarray(sums, dtype=float)
+    times = np.ones(len(size)) if number is None else np.asarray(number, dtype=float)
+    g = int(times.sum())
+    if g < 2:
+        raise StatisticsError(
+            f"there is {g} user with a score; a design effect needs two or more."
+        )
+    n = float((times * size).sum())
+    mean = float((times * total).sum()) / n
+    plain = squares - n * mean**2
+    weighted_size = float((times * size**2).sum()) / n
+    if plain <= 1e-9 * max(1.0, squares):
+        # Nothing varies, so nothing can be measured: assume users are all alike.
+        effect = weighted_size
+    else:
+        between = float((times * (total - size * mean) ** 2).sum())
+        effect = max(1.0, between * g / (g - 1) / plain)
+    icc = min(1.0, (effect - 1) / (weighted_size - 1)) if weighted_size > 1 else 0.0
+    return DesignEffect(effect, n / effect, icc, g, round(n))

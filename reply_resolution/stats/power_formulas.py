@@ -1,10 +1,9 @@
-"""Power and sample size by formula, for one analysis at a time.
+"""Power by formula, for one analysis at a time.
 
 Everything is for an effect that is *assumed*. Power for the effect that was observed
 is only the p-value again in other clothes, and is not offered.
 """
 
-from dataclasses import dataclass
 import math
 
 import numpy as np
@@ -33,7 +32,6 @@ def ordinal_power(
     n_treatment: float | None = None,
     alpha: float = 0.05,
     design_effect: float = 1.0,
-    lowest: int = 1,
 ) -> float:
     """Power of the two-sided permutation test of the difference in mean score.
 
@@ -50,14 +48,13 @@ def ordinal_power(
         alpha: Two-sided error rate, fraction.
         design_effect: Variance with users as units over that of as many independent
             replies, 1 or more.
-        lowest: Lowest score of the scale.
 
     Returns:
         The probability to find a difference (in either direction), fraction.
     """
     p0, p1 = level_shares(control), level_shares(treatment)
     n1 = n if n_treatment is None else n_treatment
-    scores = levels(p0, lowest)
+    scores = levels(p0, 1)  # the mean difference does not depend on where they start
     n0, n1 = n / design_effect, n1 / design_effect
     if max(n0, n1) <= DRAWN_UP_TO:
         return _drawn_power(p0, p1, max(1, round(n0)), max(1, round(n1)), alpha, scores)
@@ -72,7 +69,7 @@ def ordinal_power(
         math.sqrt(v0 / n0 + v1 / n1),
         alpha,
         # in replies, not effective ones: users don't make the sums any coarser
-        late=_half_step(n0, n1) / design_effect,
+        _half_step(n0, n1) / design_effect,
     )
 
 
@@ -133,12 +130,7 @@ def binary_power(
     if max(n0, n1) <= EXACT_UP_TO:
         whole0, whole1 = max(1, round(n0)), max(1, round(n1))
         return boschloo_power(rate_treatment, whole1, rate_control, whole0, alpha=alpha)
-    return _binary_power_limit(rate_control, rate_treatment, n0, n1, alpha)
-
-
-def _binary_power_limit(
-    p0: float, p1: float, n0: float, n1: float, alpha: float
-) -> float:
+    p0, p1 = rate_control, rate_treatment
     pooled = (n0 * p0 + n1 * p1) / (n0 + n1)
     under_null = math.sqrt(pooled * (1 - pooled) * (1 / n0 + 1 / n1))
     real = math.sqrt(p0 * (1 - p0) / n0 + p1 * (1 - p1) / n1)
@@ -150,17 +142,12 @@ def normal_power(
     under_null: float,
     real: float,
     alpha: float,
-    *,
     late: float = 0.0,
 ) -> float:
     """Power of a two-sided z test whose spread differs under null and alternative.
 
-    Args:
-        difference: The true difference.
-        under_null: Standard error the test uses.
-        real: Standard error of the estimate if the difference is true.
-        alpha: Two-sided error rate, fraction.
-        late: Continuity correction, in the unit of the difference.
+    `under_null` is the standard error the test uses, `real` that of the estimate,
+    `late` a continuity correction in the unit of the difference.
     """
     from scipy.special import ndtr, ndtri
 
@@ -170,51 +157,58 @@ def normal_power(
     return float(ndtr((difference - limit) / real) + ndtr((-difference - limit) / real))
 
 
-@dataclass(frozen=True, slots=True)
-class Whitehead:
-    """Sample size for a proportional-odds (or Wilcoxon) analysis.
-
-    Attributes:
-        n_total: Replies in both arms together (not rounded).
-        efficiency: Information kept by the scale against a continuous one, 1 minus
-            the sum of cubed shares, fraction; higher is better.
-        log_odds_ratio: The effect planned for.
-    """
-
-    n_total: float
-    efficiency: float
-    log_odds_ratio: float
-
-
-def whitehead(
-    shares: Shares,
-    log_odds_ratio: float,
+def paired_power(
+    effect: float,
+    mean_square: float,
+    discordant: float,
+    rate_effect: float,
+    n: int,
     *,
-    power: float = 0.8,
     alpha: float = 0.05,
-) -> Whitehead:
-    """Replies needed for a proportional-odds effect, equal arms, by Whitehead.
+) -> tuple[float, float]:
+    """Power of both analyses of pairs: sign flips of the scores, exact McNemar.
 
     Args:
-        shares: Share of each level, averaged over both arms.
-        log_odds_ratio: The effect, not 0.
-        power: Fraction between 0 and 1.
+        effect: Assumed difference in mean score, points.
+        mean_square: Mean squared difference within a pair, arm-blind.
+        discordant: Share of pairs in which exactly one reply resolved.
+        rate_effect: The effect as a difference in share resolved, fraction.
+        n: Pairs.
         alpha: Two-sided error rate, fraction.
 
-    Source: Whitehead 1993; same numbers as R's `Hmisc::posamsize`.
-
-    >>> round(whitehead([0.2, 0.5, 0.2, 0.1], 0.887, power=0.9).n_total, 1)
-    186.8
+    Returns:
+        Power of the ordinal (normal limit) and of the binary analysis (enumerated up
+        to 2,000 pairs, normal limit above), fractions.
     """
-    if log_odds_ratio == 0 or not math.isfinite(log_odds_ratio):
-        raise StatisticsError(
-            f"log_odds_ratio is {log_odds_ratio!r}; give the effect to be found."
-        )
-    z = z_sum(power, alpha)
-    efficiency = 1 - float((level_shares(shares) ** 3).sum())
-    return Whitehead(
-        12 * z**2 / (log_odds_ratio**2 * efficiency), efficiency, log_odds_ratio
+    ordinal = normal_power(
+        effect,
+        math.sqrt((mean_square + effect**2) / n),
+        math.sqrt(mean_square / n),
+        alpha,
     )
+    # An effect needs at least as many discordant pairs as it turns.
+    q = min(1.0, max(discordant, abs(rate_effect)))
+    if q == 0:
+        return ordinal, 0.0
+    if n > 2000:
+        real = math.sqrt(max(0.0, q - rate_effect**2) / n)
+        return ordinal, normal_power(rate_effect, math.sqrt(q / n), real, alpha)
+    from scipy.special import bdtr, bdtrc
+
+    favours = (q + rate_effect) / (2 * q)
+    pairs = np.arange(n + 1)
+    shares = np.diff(bdtr(pairs, n, q), prepend=0.0)  # of m discordant pairs
+    total = 0.0
+    for m, weight in zip(pairs[1:], shares[1:], strict=True):
+        if weight < 1e-12:
+            continue
+        tails = 2 * bdtr(np.arange(m // 2 + 1), int(m), 0.5)
+        reject = int((tails <= alpha).sum()) - 1
+        if reject >= 0:
+            total += float(weight) * float(
+                bdtr(reject, int(m), favours) + bdtrc(m - reject - 1, int(m), favours)
+            )
+    return ordinal, total
 
 
 def z_sum(power: float, alpha: float) -> float:
@@ -227,3 +221,35 @@ def z_sum(power: float, alpha: float) -> float:
             "must lie between alpha and 1 (0.8 and 0.05)."
         )
     return float(ndtri(1 - alpha / 2) + ndtri(power))
+
+
+def whitehead(
+    shares: Shares,
+    log_odds_ratio: float,
+    *,
+    power: float = 0.8,
+    alpha: float = 0.05,
+) -> tuple[float, float]:
+    """Replies needed for a proportional-odds effect, equal arms, by Whitehead.
+
+    Args:
+        shares: Share of each level, averaged over both arms.
+        log_odds_ratio: The effect, not 0.
+        power: Fraction between 0 and 1.
+        alpha: Two-sided error rate, fraction.
+
+    Returns:
+        Replies in both arms together (not rounded), and the information the scale
+        keeps against a continuous one (1 minus the sum of cubed shares, fraction).
+
+    Source: Whitehead 1993; same numbers as R's `Hmisc::posamsize`.
+
+    >>> round(whitehead([0.2, 0.5, 0.2, 0.1], 0.887, power=0.9)[0], 1)
+    186.8
+    """
+    if log_odds_ratio == 0 or not math.isfinite(log_odds_ratio):
+        raise StatisticsError(
+            f"log_odds_ratio is {log_odds_ratio!r}; give the effect to be found."
+        )
+    kept = 1 - float((level_shares(shares) ** 3).sum())
+    return 12 * z_sum(power, alpha) ** 2 / (log_odds_ratio**2 * kept), kept

@@ -6,7 +6,6 @@ on the *difference* between the arms (a sequence on the pooled level, as publish
 elsewhere, says nothing about it).
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 import math
 
@@ -117,28 +116,3 @@ def confidence_sequence(
         planned_n=planned_n,
         reliable=n >= SMALLEST_N,
     )
-
-
-def running_intersection(
-    looks: Iterable[ConfidenceSequence],
-) -> tuple[float, float]:
-    """The narrowest interval that all looks so far allow, in order of the looks.
-
-    All intervals of a sequence hold together, so their intersection does too. It can
-    be empty when the effect changed over time, which is then the finding.
-
-    Raises:
-        StatisticsError: No look, or looks that contradict each other.
-    """
-    looks = list(looks)
-    if not looks:
-        raise StatisticsError("there is no look yet; give at least one.")
-    low = max(look.low for look in looks)
-    high = min(look.high for look in looks)
-    if low > high:
-        raise StatisticsError(
-            f"the looks contradict each other (one says at least {low:.3g}, another at "
-            f"most {high:.3g}): the effect has changed over time. Read the latest look "
-            "and find out what changed."
-        )
-    return low, high

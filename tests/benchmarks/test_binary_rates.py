@@ -28,8 +28,8 @@ from reply_resolution.stats.corrected_rates import (
 )
 from reply_resolution.stats.integrity import missing_score_test, sample_ratio_test
 from reply_resolution.stats.permutation import permutation_test
-from reply_resolution.stats.power import binary_power, ordinal_power
 from reply_resolution.stats.power_assumptions import treatment_shares
+from reply_resolution.stats.power_formulas import binary_power, ordinal_power
 from reply_resolution.stats.sequential import confidence_sequence
 
 pytestmark = pytest.mark.slow
@@ -318,8 +318,8 @@ def test_sequence_covers_at_all_looks(shape: str) -> None:
     """2,000 streams of ten and fifty looks: at least 95% hold at every look."""
     for looks, per_look in ((10, 100), (50, 20)):
         _, alarm, cover = sequence_rates(SHAPES[shape], looks, per_look, 0.0)
-        assert alarm <= 0.05 + 0.016
-        assert cover >= 0.95 - 0.016
+        assert alarm <= 0.05
+        assert cover >= 0.95
 
 
 def test_recommendation_agrees_with_simulated_power() -> None:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 import json
+import math
 import re
 
 import polars as pl
@@ -9,10 +10,8 @@ import pytest
 
 import reply_resolution as rr
 from reply_resolution.errors import ParameterError, ReportError
-from reply_resolution.pages import collapse_details as details
 from reply_resolution.pages import collapse_words as words
 from reply_resolution.pages.collapse_check import check_collapse
-from reply_resolution.pages.collapse_planning import weeks
 from reply_resolution.plots.power import both_analyses, power_curves
 
 
@@ -55,9 +54,12 @@ def test_users_are_the_units_and_traffic_is_measured(check):
     """246 users; 160 replies a week from the time between first and last."""
     assert (check.unit, check.units) == ("users", 246)
     assert check.weekly == pytest.approx(160, abs=1)
-    assert weeks(320, 160.0) == 4
-    assert weeks(None, 160.0) is None
-    assert weeks(320, None) is None
+    need = check.needed[0].ordinal.n_per_arm
+    weeks = math.ceil(2 * need / check.weekly)
+    assert f"{need} ({weeks} weeks)" in str(words.needed_table(check))
+    unknown = str(words.needed_table(replace(check, weekly=None)))
+    assert "week" not in unknown
+    assert str(need) in unknown
 
 
 def test_judge_against_people_at_each_cut(check):
@@ -113,9 +115,9 @@ def test_whole_page_renders(check):
         words.cut_words,
         words.binary_table,
         words.side_words,
-        details.checks_table,
-        details.next_steps,
-        details.provenance,
+        words.checks_table,
+        words.next_steps,
+        words.provenance,
     ):
         page = str(part(check))
         assert page.startswith("<")
@@ -143,7 +145,7 @@ def test_without_labels_the_page_says_not_measured(bundled):
     assert found.corrected == (None, None)
     assert "Not measured" in str(words.confusion_table(found))
     assert "not measured" in str(words.people_scale_words(found))
-    assert "not measured" in str(details.checks_table(found))
+    assert "not measured" in str(words.checks_table(found))
     with pytest.raises(ParameterError, match="choose it on the labels"):
         check_collapse(bare, control="control", cut=0)
 
@@ -156,7 +158,7 @@ def test_cut_chosen_on_labels_or_after_looking_is_said(bundled):
     looked = check_collapse(bundled, control="control", cuts_seen=["3", "4"])
     assert looked.cut_by == "looking"
     assert "pays for that" in str(words.cut_words(looked))
-    assert "paid for in the p-value" in str(details.checks_table(looked))
+    assert "paid for in the p-value" in str(words.checks_table(looked))
     assert looked.result.binary.pvalue > labelled.result.binary.pvalue
 
 
@@ -170,7 +172,7 @@ def test_no_room_for_the_effect_is_said_not_raised(bundled):
     assert "does not fit" in str(words.curves_figure(found))
     assert "does not fit" in str(words.needed_table(found))
     assert "could not be computed" in str(words.answer(found))
-    assert str(details.next_steps(found))
+    assert str(words.next_steps(found))
 
 
 def test_three_arms_without_users_or_times(bundled):

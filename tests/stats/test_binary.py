@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.binary import noninferiority, rate_difference, rate_test
+from reply_resolution.stats.binary import (
+    noninferiority,
+    rate_difference,
+    rate_test,
+    score_statistic,
+    wilson_interval,
+)
 from reply_resolution.stats.exact2x2 import boschloo_power, rejection_cuts
-from reply_resolution.stats.score_interval import score_statistic, wilson_interval
 
 ORACLES = json.loads((Path(__file__).parent / "oracles/binary.json").read_text())
 NEWCOMBE = ORACLES["newcombe1998_table2"]  # Newcombe 1998, Table II

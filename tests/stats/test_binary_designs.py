@@ -8,7 +8,6 @@ from reply_resolution.stats.binary import rate_difference
 from reply_resolution.stats.binary_designs import (
     clustered_rate_difference,
     mcnemar,
-    paired_power,
 )
 
 
@@ -120,16 +119,6 @@ def test_swapping_arms_mirrors_pairs():
     one, other = mcnemar(12, 2, 50), mcnemar(2, 12, 50)
     assert one.pvalue == other.pvalue
     assert (one.low, one.high) == pytest.approx((-other.high, -other.low))
-
-
-def test_paired_power_equals_simulation():
-    """Enumerated McNemar power is what 4,000 simulated experiments give."""
-    n, q, effect = 80, 0.3, 0.15
-    _, binary = paired_power(0.5, 1.2, q, effect, n)
-    rng = np.random.default_rng(4)
-    draws = rng.multinomial(n, [(q + effect) / 2, (q - effect) / 2, 1 - q], 4000)
-    hits = np.mean([mcnemar(int(b), int(c), n).pvalue <= 0.05 for b, c, _ in draws])
-    assert binary == pytest.approx(hits, abs=3.5 * (0.25 / 4000) ** 0.5)
 
 
 def test_impossible_pairs_are_refused():

@@ -7,7 +7,7 @@ import pytest
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import rate_difference
 from reply_resolution.stats.collapse import collapse
-from reply_resolution.stats.collapse_parts import Assumed, power_curve
+from reply_resolution.stats.collapse_power import Assumed, UnitCost, power_curve
 from reply_resolution.stats.counts import ScoreCounts
 from reply_resolution.stats.power_assumptions import level_shares, treatment_shares
 
@@ -187,7 +187,10 @@ def test_power_curves_rise_to_one():
     """More replies find more, in both analyses, under every assumption."""
     for assume in ("shift", "cut", "noise"):
         curve = power_curve(
-            [32, 74, 45, 82, 87], Assumed(0.3, assume), [30, 120, 480, 1920]
+            [32, 74, 45, 82, 87],
+            Assumed(0.3, assume),
+            [30, 120, 480, 1920],
+            cost=UnitCost(),
         )
         for powers in (curve.ordinal, curve.binary):
             assert list(powers) == sorted(powers)

@@ -13,7 +13,6 @@ def test_counts_by_hand():
     assert (row.both, row.judge_only, row.people_only, row.neither) == (2, 1, 1, 1)
     assert row.sensitivity == pytest.approx(2 / 3)
     assert row.specificity == pytest.approx(1 / 2)
-    assert row.agreement == pytest.approx(3 / 5)
     assert row.youden == pytest.approx(2 / 3 + 1 / 2 - 1)
 
 

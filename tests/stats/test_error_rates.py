@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reply_resolution.stats.binary import score_interval
 from reply_resolution.stats.bootstrap import (
     difference_interval,
     mean_interval,
@@ -29,7 +30,6 @@ from reply_resolution.stats.permutation import (
     paired_permutation_test,
     permutation_test,
 )
-from reply_resolution.stats.score_interval import score_interval
 
 LEVELS = np.arange(1, 6)
 SHAPES = {
@@ -201,14 +201,14 @@ def test_what_our_tests_are_better_than() -> None:
 
 def _covered(
     shapes: tuple[str, str], n: tuple[int, int], runs: int, *, seed: int = 21
-) -> dict[str, tuple[float, float]]:
-    """Coverage of each interval, and the share of intervals called reliable."""
+) -> dict[str, tuple[float, float, float]]:
+    """Coverage of each interval, share called reliable, and coverage of those."""
     rng = np.random.default_rng([seed, *n, *(list(SHAPES).index(s) for s in shapes)])
     p0, p1 = SHAPES[shapes[0]], SHAPES[shapes[1]]
     true_mean = float((p1 - p0) @ LEVELS)
     true_wins = float(p1 @ placements(p0))
     true_rate = float(p1[3:].sum() - p0[3:].sum())
-    hits = {name: [0, 0] for name in ("effect", "win probability", "resolved")}
+    hits = {name: [0, 0, 0] for name in ("effect", "win probability", "resolved")}
     for _ in range(runs):
         c, t = rng.multinomial(n[0], p0), rng.multinomial(n[1], p1)
         found = difference_interval(c, t)
@@ -222,15 +222,19 @@ def _covered(
             low, high = interval
             assert low is not None
             assert high is not None
-            hits[name][0] += low - 1e-12 <= truth <= high + 1e-12
+            covered = low - 1e-12 <= truth <= high + 1e-12
+            hits[name][0] += covered
             hits[name][1] += reliable
-    return {name: (a / runs, b / runs) for name, (a, b) in hits.items()}
+            hits[name][2] += covered and reliable
+    return {
+        name: (a / runs, b / runs, c / max(1, b)) for name, (a, b, c) in hits.items()
+    }
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_coverage_fast(shape: str) -> None:
     """120 runs at 20 an arm: not below 93% by more than the binomial limit."""
-    for name, (covered, _) in _covered((shape, shape), (20, 20), FAST).items():
+    for name, (covered, _, _) in _covered((shape, shape), (20, 20), FAST).items():
         assert covered >= 0.93 - 3.09 * (0.93 * 0.07 / FAST) ** 0.5, name
 
 
@@ -239,12 +243,11 @@ def test_coverage_fast(shape: str) -> None:
 @pytest.mark.parametrize("control", SHAPES)
 @pytest.mark.parametrize("treatment", SHAPES)
 def test_coverage_full(control: str, treatment: str, n: int) -> None:
-    """2,000 runs: at least 93%, or the code itself marks the interval unreliable."""
+    """2,000 runs: at least 93%, or most are marked unreliable and the rest cover it."""
     found = _covered((control, treatment), (n, n), FULL)
-    for name, (covered, reliable) in found.items():
+    for name, (covered, reliable, unmarked) in found.items():
         _note(f"coverage: {name}, {control} v {treatment}, {n}", covered, FULL)
-        # a rate of 2,000 runs may fall 3.1 standard errors below its expectation
-        assert covered >= 0.93 - 3.09 * (0.93 * 0.07 / FULL) ** 0.5 or reliable < 0.5
+        assert covered >= 0.93 or (reliable < 0.5 and unmarked >= 0.93), name
 
 
 @pytest.mark.slow
@@ -291,7 +294,7 @@ def test_coverage_of_pairs_full(n: int) -> None:
             hits[i] += interval[0] - 1e-3 <= true <= interval[1] + 1e-3
     for name, rate_ in zip(("effect", "resolved", "wins"), hits / FULL, strict=True):
         _note(f"coverage: pairs, {name}, {n}", float(rate_), FULL)
-        assert rate_ >= 0.93 - 3.09 * (0.93 * 0.07 / FULL) ** 0.5
+        assert rate_ >= 0.93, name
 
 
 @pytest.mark.slow
@@ -322,7 +325,7 @@ def test_coverage_of_users_full(users: int) -> None:
     assert p.sum() == pytest.approx(1)
     for name, rate_ in zip(("effect", "resolved", "wins"), hits / FULL, strict=True):
         _note(f"coverage: users, {name}, {users}", float(rate_), FULL)
-        assert rate_ >= 0.93 - 3.09 * (0.93 * 0.07 / FULL) ** 0.5
+        assert rate_ >= 0.93, name
 
 
 @pytest.mark.slow
@@ -352,4 +355,4 @@ def test_coverage_of_strata_full() -> None:
             hits[i] += interval[0] <= truth <= interval[1]  # type: ignore[operator]
     for name, rate in zip(("effect", "resolved", "wins"), hits / 1000, strict=True):
         _note(f"coverage: strata, {name}, 100", float(rate), 1000)
-        assert rate >= 0.93 - 3.09 * (0.93 * 0.07 / 1000) ** 0.5
+        assert rate >= 0.93, name

@@ -137,7 +137,6 @@ def test_bounds_by_hand():
     assert bounds.high == pytest.approx(13 / 3 - 6 / 3)
     assert bounds.all_lowest == pytest.approx(9 / 3 - 6 / 3)
     assert bounds.all_highest == pytest.approx(13 / 3 - 10 / 3)
-    assert not bounds.sign_is_safe
     fillings = [(8 + t) / 3 - (5 + c) / 3 for t in range(1, 6) for c in range(1, 6)]
     assert min(fillings) == pytest.approx(bounds.low)
     assert max(fillings) == pytest.approx(bounds.high)
@@ -149,7 +148,6 @@ def test_nothing_missing_bounds_nothing_away():
         {"c": [1, 0, 0, 1, 0], "t": [0, 0, 0, 2, 0]}, {}, control="c", treatment="t"
     )
     assert {bounds.low, bounds.high, bounds.all_lowest, bounds.all_highest} == {1.5}
-    assert bounds.sign_is_safe
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,15 @@ import numpy as np
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.power import binary_power, ordinal_power, plan, whitehead
+from reply_resolution.stats.binary_designs import mcnemar
+from reply_resolution.stats.power import plan
 from reply_resolution.stats.power_assumptions import treatment_shares
+from reply_resolution.stats.power_formulas import (
+    binary_power,
+    ordinal_power,
+    paired_power,
+    whitehead,
+)
 
 SPREAD = np.array([0.15, 0.15, 0.20, 0.25, 0.25])
 GOOD = np.array([0.03, 0.05, 0.07, 0.25, 0.60])
@@ -20,9 +27,9 @@ def odds_shift(p, ratio):
 
 def test_whitehead_as_published():
     """Whitehead 1993 (Hmisc::posamsize): 186.8 in all, efficiency 0.858."""
-    result = whitehead([0.2, 0.5, 0.2, 0.1], 0.887, power=0.9)
-    assert result.n_total == pytest.approx(186.8, abs=0.05)
-    assert result.efficiency == pytest.approx(0.858, abs=5e-4)
+    n_total, efficiency = whitehead([0.2, 0.5, 0.2, 0.1], 0.887, power=0.9)
+    assert n_total == pytest.approx(186.8, abs=0.05)
+    assert efficiency == pytest.approx(0.858, abs=5e-4)
 
 
 def test_ordinal_power_agrees_with_whitehead():
@@ -206,3 +213,13 @@ def test_impossible_plans_are_refused_with_the_reason(options, word):
     """Contradicting or impossible requests are errors that say what to give."""
     with pytest.raises(StatisticsError, match=word):
         plan([15, 15, 20, 25, 25], **options)
+
+
+def test_paired_power_equals_simulation():
+    """Enumerated McNemar power is what 4,000 simulated experiments give."""
+    n, q, effect = 80, 0.3, 0.15
+    _, binary = paired_power(0.5, 1.2, q, effect, n)
+    rng = np.random.default_rng(4)
+    draws = rng.multinomial(n, [(q + effect) / 2, (q - effect) / 2, 1 - q], 4000)
+    hits = np.mean([mcnemar(int(b), int(c), n).pvalue <= 0.05 for b, c, _ in draws])
+    assert binary == pytest.approx(hits, abs=3.5 * (0.25 / 4000) ** 0.5)

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.sequential import (
-    confidence_sequence,
-    running_intersection,
-)
+from reply_resolution.stats.sequential import confidence_sequence
 
 ORACLES = json.loads(
     (Path(__file__).parent / "oracles/multiplicity_sequential.json").read_text()
@@ -90,26 +87,6 @@ def test_a_narrow_wrong_parameter_would_be_seen():
     two = confidence_sequence(0.2, 0.10 / math.sqrt(2), 2000, planned_n=1000)
     ratio = (one.high - one.low) / (two.high - two.low)
     assert 1.2 < ratio < math.sqrt(2)
-
-
-def test_looks_may_be_intersected():
-    """All looks hold together; contradicting ones are said to have changed."""
-    looks = [
-        confidence_sequence(0.3, 0.10, 400, planned_n=400),
-        confidence_sequence(0.2, 0.07, 800, planned_n=400),
-    ]
-    low, high = running_intersection(looks)
-    assert low == max(look.low for look in looks)
-    assert high == min(look.high for look in looks)
-    with pytest.raises(StatisticsError, match="changed over time"):
-        running_intersection(
-            [
-                confidence_sequence(1.0, 0.05, 400),
-                confidence_sequence(-1.0, 0.05, 800),
-            ]
-        )
-    with pytest.raises(StatisticsError, match="no look"):
-        running_intersection([])
 
 
 def test_few_units_are_marked_unreliable():
