@@ -4,20 +4,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
-import numpy as np
 import polars as pl
 
 from reply_resolution.errors import ParameterError, StatisticsError
+from reply_resolution.pages.collapse_planning import Needed, people_scale, planning
 from reply_resolution.stats.binary import RateDifference, rate_difference
 from reply_resolution.stats.binary_designs import rates_at_cut
-from reply_resolution.stats.collapse import EQUAL_POWER, Collapse, collapse
+from reply_resolution.stats.collapse import Collapse, collapse
 from reply_resolution.stats.collapse_power import (
-    Assumed,
     PowerCurve,
-    power_curve,
-    unit_cost,
 )
 from reply_resolution.stats.corrected_rates import (
     CorrectedRateDifference,
@@ -32,30 +29,11 @@ from reply_resolution.stats.cuts import (
     cut_agreement,
 )
 from reply_resolution.stats.integrity import MissingScores, missing_score_test
-from reply_resolution.stats.power import AnalysisPlan, plan
+from reply_resolution.stats.power import AnalysisPlan
 from reply_resolution.stats.power_assumptions import Assumption
 
 if TYPE_CHECKING:
     from reply_resolution.inputs import Inputs
-
-
-@dataclass(frozen=True, slots=True)
-class Needed:
-    """Replies needed under one assumption.
-
-    Attributes:
-        assume: How the levels move.
-        ordinal: The plan of the ordinal analysis; None where the effect has no room.
-        binary: The plan of the binary analysis; likewise.
-        advice: "ordinal" or "binary" at the present traffic; None likewise.
-        why_not: Why there is no plan; "" where there is one.
-    """
-
-    assume: Assumption
-    ordinal: AnalysisPlan | None
-    binary: AnalysisPlan | None
-    advice: str | None
-    why_not: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +218,7 @@ def check_collapse(
     own = rates_at_cut(counts, *arms, cut, 0.95)
     used = frame.filter(pl.col("arm").is_in(arms)).drop_nulls("score")
     n = own.n_control if unit == "pairs" else min(result.n_control, result.n_treatment)
-    curves, needed = _planning(counts, result, n, power)
+    curves, needed = planning(counts, result, n, power)
     errors = _errors(labelled, cut)
     return CollapseCheck(
         result=result,
@@ -257,7 +235,7 @@ def check_collapse(
         weekly=weekly or _weekly(frame, sum(result.pooled)),
         curves=curves,
         needed=needed,
-        on_people_scale=_people_scale(each, result, power),
+        on_people_scale=people_scale(each, result, power),
         cuts=tuple(
             cut_agreement(scores, labels, cut=c) for c in (2, 3, 4, 5) if scores
         ),
@@ -286,75 +264,6 @@ def _unit(frame: pl.DataFrame) -> str:
     if "user_id" in frame.columns and frame["user_id"].null_count() == 0:
         return "users"
     return "replies"
-
-
-def _planning(
-    counts: ScoreCounts, result: Collapse, n: int, power: float
-) -> tuple[tuple[PowerCurve, ...], tuple[Needed, ...]]:
-    """Power curves and replies needed under each assumption."""
-    sizes = _sizes(n)
-    at = sizes.index(n)
-    cost = unit_cost(counts, (result.control, result.treatment), result.cut)
-    curves, needed = [], []
-    for assume in get_args(Assumption):
-        try:
-            curve = power_curve(
-                result.pooled,
-                Assumed(result.effect, assume, result.cut),
-                sizes,
-                cost=cost,
-            )
-            both = _plan(result, power, assume)
-        except StatisticsError as reason:
-            needed.append(Needed(assume, None, None, None, str(reason)))
-            continue
-        better = curve.binary[at] > curve.ordinal[at] + EQUAL_POWER
-        advice = "binary" if better else "ordinal"
-        curves.append(curve)
-        needed.append(Needed(assume, *both, advice))
-    return tuple(curves), tuple(needed)
-
-
-def _plan(
-    result: Collapse,
-    power: float,
-    assume: Assumption,
-    confusion: Sequence[Sequence[int]] | None = None,
-) -> tuple[AnalysisPlan, AnalysisPlan]:
-    """Plans of both analyses for the effect worth finding."""
-    both = plan(
-        result.pooled,
-        effect=result.effect,
-        power=power,
-        assume=assume,
-        cut=result.cut,
-        design_effect=result.design_effect,
-        confusion=confusion,
-    )
-    return both.ordinal, both.binary
-
-
-def _people_scale(
-    each: pl.DataFrame, result: Collapse, power: float
-) -> tuple[AnalysisPlan, AnalysisPlan] | None:
-    """Plans for an effect in people's points, through the judge's confusion."""
-    confusion = np.zeros((5, 5), dtype=int)
-    np.add.at(
-        confusion, (each["label"].to_numpy() - 1, each["score"].to_numpy() - 1), 1
-    )
-    try:
-        assume = cast(Assumption, result.assume)
-        return _plan(result, power, assume, confusion.tolist())
-    except StatisticsError:  # no labels, or no room
-        return None
-
-
-def _sizes(n: int) -> tuple[int, ...]:
-    """About twenty sizes from 20 (or fewer) to 2,000 (or 4 n), evenly in logs."""
-    low, high = min(20, n), max(2000, 4 * n)
-    steps = 20
-    grid = {round(low * (high / low) ** (k / steps)) for k in range(steps + 1)}
-    return tuple(sorted(grid | {n}))
 
 
 def _each_label(data: "Inputs") -> pl.DataFrame:

@@ -14,7 +14,6 @@ from reply_resolution.display import (
     number,
     percent,
     pvalue,
-    status,
     table,
 )
 from reply_resolution.pages.collapse_check import CollapseCheck
@@ -77,7 +76,7 @@ def _cost(check: CollapseCheck) -> str:
     if need.ordinal is None or need.binary is None:
         return ""
     return (
-        f"For a chance of 80%, counted in {_per_arm(check).lower()}, the ordinal "
+        f"For a chance of 80%, counted in {per_arm(check).lower()}, the ordinal "
         f"analysis needs {_replies(need.ordinal, check.weekly)}, the binary one "
         f"{_replies(need.binary, check.weekly)}."
     )
@@ -217,13 +216,13 @@ def needed_table(check: CollapseCheck) -> Html:
             "r": "Binary / ordinal",
             "w": "Better at your traffic",
         },
-        caption=f"{_per_arm(check)} for an 80% chance to find "
+        caption=f"{per_arm(check)} for an 80% chance to find "
         f"{number(check.result.effect)} points "
         f"({number(100 * check.result.effect, 0)} replies in 100 moved up one level).",
     )
 
 
-def _per_arm(check: CollapseCheck) -> str:
+def per_arm(check: CollapseCheck) -> str:
     """What is counted: replies per arm, or pairs."""
     return "Pairs" if check.unit == "pairs" else "Replies per arm"
 
@@ -349,106 +348,6 @@ def read_words(check: CollapseCheck) -> Html:
         f"used, {count(out)} left out; {count(check.labelled)} with labels. "
         f"{check.provenance_note}"
     )
-
-
-def checks_table(check: CollapseCheck) -> Html:
-    """Ways in which this page itself could mislead."""
-    r = check.result
-    advice = {n.advice for n in check.needed if n.advice}
-    least = min(r.n_control, r.n_treatment)
-    rows = [
-        (
-            "Cut chosen before the arms were compared",
-            "look" if check.cut_by == "looking" else "ok",
-            {
-                "rubric": "fixed by the rubric",
-                "labels": "chosen on labels, arms pooled",
-                "looking": "chosen after looking; paid for in the p-value",
-            }[check.cut_by],
-        ),
-        (
-            "Advice does not hang on the assumption",
-            "ok" if len(advice) == 1 and len(check.curves) == 3 else "look",
-            "; ".join(
-                f"{ASSUME[n.assume]}: {n.advice or 'no room for the effect'}"
-                for n in check.needed
-            ),
-        ),
-        (
-            "Users are the units",
-            "ok" if check.unit != "replies" else "look",
-            UNITS[check.unit],
-        ),
-        _error_row(check),
-        _missing_row(check),
-        (
-            "Enough replies for the intervals",
-            "look" if least < 20 else "ok",
-            f"{count(least)} in the smaller arm, at least 20 needed",
-        ),
-        (
-            "One analysis decides",
-            "ok",
-            f"{check.planned}, named before the data; the other is shown, not chosen "
-            "from",
-        ),
-    ]
-    rows += [("Said by the computation", "look", w) for w in r.warnings]
-    return table(
-        [
-            {"check": a, "status": element("span", status(b), class_=b), "detail": c}
-            for a, b, c in rows
-        ],
-        headers={"check": "Check", "status": "Status", "detail": "What was found"},
-    )
-
-
-def _error_row(check: CollapseCheck) -> tuple[str, str, str]:
-    name = "Judge's errors at the cut known"
-    if check.errors is None:
-        return name, "none", "no labels of both kinds; the size may be understated"
-    e = check.errors
-    return (
-        name,
-        "ok" if e.skill > 0.8 else "look",
-        f"TPR {percent(e.true_positive_rate)}, TNR {percent(e.true_negative_rate)}: "
-        f"the judge's difference is about {percent(e.skill)} of the true one",
-    )
-
-
-def _missing_row(check: CollapseCheck) -> tuple[str, str, str]:
-    name = "Scores missing alike in both arms"
-    if check.missing is None:
-        return name, "none", "no verdict statuses in the table"
-    m = check.missing
-    shares = ", ".join(f"{a} {percent(s, 1)}" for a, s in m.shares.items())
-    return name, "stop" if m.differs else "ok", f"{shares} (p = {pvalue(m.pvalue)})"
-
-
-def next_steps(check: CollapseCheck) -> Html:
-    """What to do, by the advice."""
-    r = check.result
-    need = next(n for n in check.needed if n.assume == r.assume)
-    steps = []
-    best = need.ordinal if r.recommended == "ordinal" else need.binary
-    if best is not None and best.n_per_arm and best.n_per_arm > check.n:
-        steps.append(
-            f"For {number(r.effect)} points the {r.recommended} analysis needs "
-            f"{count(best.n_per_arm)} {_per_arm(check).lower()}; you have "
-            f"{count(check.n)}. Collect {count(best.n_per_arm - check.n)} more, or "
-            "accept that only larger effects can be found."
-        )
-    steps.append(
-        f"Write the {r.recommended} analysis and the cut {r.cut} into the plan of the "
-        "next experiment before it starts."
-        if check.planned != r.recommended
-        else f"Keep the {r.recommended} analysis in the plan; do not switch after the "
-        "data are seen."
-    )
-    if check.errors is None:
-        steps.append("Label some replies of both arms (01_calibrate_judge).")
-    steps.append("Read the decision in 04_experiment_readout; this page makes none.")
-    return html(element("ul", *(element("li", s) for s in steps)))
 
 
 def provenance(check: CollapseCheck, written: Iterable[str] = ()) -> Html:

@@ -31,7 +31,12 @@ from reply_resolution.stats.effects import (
     placements,
     win_probability,
 )
-from reply_resolution.stats.maxt import CutEffect, cut_tests, holm_cuts
+from reply_resolution.stats.maxt import (
+    CutEffect,
+    cut_tests,
+    holm_cuts,
+    paired_cuts,
+)
 from reply_resolution.stats.permutation import (
     paired_permutation_test,
     permutation_test,
@@ -311,7 +316,7 @@ def paired(
             stay, up, down, n - stay - up - down, confidence=request.confidence
         )
         units = n
-        cuts = _paired_cuts(table[None], np.ones(1, np.int64), counts.scale[0])
+        cuts = paired_cuts(table[None], np.ones(1, np.int64), counts.scale[0])
     else:
         vectors = counts.units.vectors[:, min(i, j), max(i, j)]
         if i > j:
@@ -335,7 +340,7 @@ def paired(
             None,
         )
         units = int(number.sum())
-        cuts = _paired_cuts(vectors, number, counts.scale[0])
+        cuts = paired_cuts(vectors, number, counts.scale[0])
     return _assemble(
         names,
         (n, n),
@@ -349,27 +354,6 @@ def paired(
         cuts,
         warnings,
     )
-
-
-def _paired_cuts(vectors: Ints, number: Ints, lowest: int) -> tuple[CutEffect, ...]:
-    """Each cut by an exact sign-flip test (McNemar's for plain pairs), then Holm.
-
-    Plain pairs come as one table; users as one table per type, flipped whole.
-    """
-    levels = np.arange(vectors.shape[1])
-    n = int(number @ vectors.sum((1, 2)))
-    found = []
-    for k in levels[1:].tolist():
-        high = (levels >= k).astype(np.int64)
-        sums = (vectors * (high[None, :] - high[:, None])).sum((1, 2))
-        difference = int(number @ sums) / n
-        times = number
-        if len(vectors) == 1 and number[0] == 1:
-            up, down = int(vectors[0, :k, k:].sum()), int(vectors[0, k:, :k].sum())
-            sums, times = np.array([-1, 0, 1]), np.array([down, n - up - down, up])
-        pvalue = paired_permutation_test(sums, times).pvalue
-        found.append((lowest + k, difference, pvalue))
-    return holm_cuts(found)
 
 
 def _assemble(

@@ -14,6 +14,7 @@ from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.permutation import (
     checked_table,
     deal,
+    paired_permutation_test,
     permutation_test,
     ratio,
 )
@@ -265,3 +266,24 @@ def _welch(drawn: Ints, alternative: Alternative) -> Floats:
     if alternative == "two-sided":
         return np.abs(t)
     return t if alternative == "greater" else -t
+
+
+def paired_cuts(vectors: Ints, number: Ints, lowest: int) -> tuple[CutEffect, ...]:
+    """Each cut by an exact sign-flip test (McNemar's for plain pairs), then Holm.
+
+    Plain pairs come as one table; users as one table per type, flipped whole.
+    """
+    levels = np.arange(vectors.shape[1])
+    n = int(number @ vectors.sum((1, 2)))
+    found = []
+    for k in levels[1:].tolist():
+        high = (levels >= k).astype(np.int64)
+        sums = (vectors * (high[None, :] - high[:, None])).sum((1, 2))
+        difference = int(number @ sums) / n
+        times = number
+        if len(vectors) == 1 and number[0] == 1:
+            up, down = int(vectors[0, :k, k:].sum()), int(vectors[0, k:, :k].sum())
+            sums, times = np.array([-1, 0, 1]), np.array([down, n - up - down, up])
+        pvalue = paired_permutation_test(sums, times).pvalue
+        found.append((lowest + k, difference, pvalue))
+    return holm_cuts(found)

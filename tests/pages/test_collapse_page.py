@@ -10,6 +10,7 @@ import pytest
 
 import reply_resolution as rr
 from reply_resolution.errors import ParameterError, ReportError
+from reply_resolution.pages import collapse_checks as checks
 from reply_resolution.pages import collapse_words as words
 from reply_resolution.pages.collapse_check import check_collapse
 from reply_resolution.plots.power import both_analyses, power_curves
@@ -115,8 +116,8 @@ def test_whole_page_renders(check):
         words.cut_words,
         words.binary_table,
         words.side_words,
-        words.checks_table,
-        words.next_steps,
+        checks.checks_table,
+        checks.next_steps,
         words.provenance,
     ):
         page = str(part(check))
@@ -145,7 +146,7 @@ def test_without_labels_the_page_says_not_measured(bundled):
     assert found.corrected == (None, None)
     assert "Not measured" in str(words.confusion_table(found))
     assert "not measured" in str(words.people_scale_words(found))
-    assert "not measured" in str(words.checks_table(found))
+    assert "not measured" in str(checks.checks_table(found))
     with pytest.raises(ParameterError, match="choose it on the labels"):
         check_collapse(bare, control="control", cut=0)
 
@@ -158,7 +159,7 @@ def test_cut_chosen_on_labels_or_after_looking_is_said(bundled):
     looked = check_collapse(bundled, control="control", cuts_seen=["3", "4"])
     assert looked.cut_by == "looking"
     assert "pays for that" in str(words.cut_words(looked))
-    assert "paid for in the p-value" in str(words.checks_table(looked))
+    assert "paid for in the p-value" in str(checks.checks_table(looked))
     assert looked.result.binary.pvalue > labelled.result.binary.pvalue
 
 
@@ -172,7 +173,7 @@ def test_no_room_for_the_effect_is_said_not_raised(bundled):
     assert "does not fit" in str(words.curves_figure(found))
     assert "does not fit" in str(words.needed_table(found))
     assert "could not be computed" in str(words.answer(found))
-    assert str(words.next_steps(found))
+    assert str(checks.next_steps(found))
 
 
 def test_three_arms_without_users_or_times(bundled):
