@@ -52,21 +52,15 @@ def power_curves(
                     curve.sizes, powers, color=color, ls=dash, lw=1.8, label=name
                 )
                 panel.plot([n], [powers[at]], color=color, marker=mark, ms=5)
-            upper = max(curve.ordinal[at], curve.binary[at])
+            # The curves rise, so above-left of the upper and below-right of the lower
+            # one there is room.
+            top = "ordinal" if curve.ordinal[at] >= curve.binary[at] else "binary"
             for name, powers, color, _, _ in lines:
-                # The curves rise, so above-left of the upper and below-right of the
-                # lower one there is room.
-                above = powers[at] == upper and (
-                    name == "ordinal" or curve.ordinal[at] < upper
-                )
+                above = name == top
                 panel.annotate(
                     f"{powers[at]:.0%}",
                     (n, powers[at]),
-                    (-6, 5)
-                    if above and upper < 0.93
-                    else (-6, -7)
-                    if above
-                    else (6, -7),
+                    (-6 if above else 6, 5 if above and powers[at] < 0.93 else -7),
                     textcoords="offset points",
                     ha="right" if above else "left",
                     va="center",
@@ -106,8 +100,9 @@ def both_analyses(result: Collapse) -> Figure:
             (axes[0], "Mean score, points", result.ordinal, 1),
             (axes[1], "Share resolved, percentage points", result.binary, 100),
         ):
-            low = one.low if one.low is not None else one.estimate
-            high = one.high if one.high is not None else one.estimate
+            low, high = (
+                one.estimate if end is None else end for end in (one.low, one.high)
+            )
             reach = 1.15 * scale * max(abs(low), abs(high), 0.02)
             color = ACCENT if panel is axes[0] else CONTROL
             panel.axvline(0, color=MUTED, lw=0.9)

@@ -52,15 +52,14 @@ def rate_test(
 
     Null hypothesis: every reply of either arm succeeds with one common probability
     ("boschloo", "score"), or the arm labels are exchangeable given how many succeeded
-    ("fisher", "fisher mid-p"). Two-sided: Boschloo and mid-p double the smaller
-    one-sided p-value (at most 1); "fisher" sums the tables at most as likely as the
-    one observed, as R and scipy do. Nothing is drawn. Nobody or everybody succeeding
-    is p = 1.
+    ("fisher", "fisher mid-p"). Two-sided: the smaller one-sided p-value doubled (at
+    most 1), but "fisher" sums the tables at most as likely as the one observed, as R
+    and scipy do. Nothing is drawn. Nobody or everybody succeeding is p = 1.
 
     Args:
-        x1: Successes in treatment, 0 to `n1`.
+        x1: Successes in treatment, of `n1` replies.
         n1: Replies in treatment, 1 or more.
-        x0: Successes in control, 0 to `n0`.
+        x0: Successes in control, of `n0` replies.
         n0: Replies in control, 1 or more.
         method: "auto" is Boschloo up to 2,000 replies and Fisher's mid-p above.
             Boschloo keeps the error rate and rejects more often than Fisher; mid-p
@@ -266,9 +265,9 @@ def rate_difference(
     """Compare two independent resolved rates.
 
     Args:
-        x1: Resolved replies in treatment, 0 to `n1`.
+        x1: Resolved replies in treatment, of `n1` scored.
         n1: Scored replies in treatment, 1 or more.
-        x0: Resolved replies in control, 0 to `n0`.
+        x0: Resolved replies in control, of `n0` scored.
         n0: Scored replies in control, 1 or more.
         confidence: Nominal coverage, fraction. The interval is always two-sided.
         method: "miettinen-nurminen" (default; inverts its own score test), "mee" (the

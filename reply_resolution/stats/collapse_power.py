@@ -46,12 +46,12 @@ class UnitCost:
         design_effect: Variance over that of as many independent replies, of the
             scores and of resolved or not: 1 and 1 where replies are the units, above 1
             where users repeat themselves, below 1 where pairing helps.
-        pairs: For paired arms the mean squared difference in a pair, and the share of
-            pairs that disagree on resolved: the same whichever arm is called control.
+        pairs: For paired arms the share of pairs 0, 1, 2, ... points apart, and of
+            those that disagree on resolved: the same whichever arm is control.
     """
 
     design_effect: tuple[float, float] = (1.0, 1.0)
-    pairs: tuple[float, float] | None = None
+    pairs: tuple[tuple[float, ...], float] | None = None
 
 
 def unit_cost(counts: ScoreCounts, arms: tuple[str, str], cut: int) -> UnitCost:
@@ -89,7 +89,9 @@ def _pairs(
     if table.sum() == 0:
         raise StatisticsError("there is no pair.")
     shares = table / table.sum()
-    mean_square = float((shares * (scores[:, None] - scores[None, :]) ** 2).sum())
+    apart = np.abs(scores[:, None] - scores[None, :]).astype(int)
+    steps = np.bincount(apart.ravel(), weights=shares.ravel())
+    mean_square = float((shares * apart**2).sum())
     discordant = float(shares[high[:, None] != high[None, :]].sum())
     pooled = (shares.sum(axis=0) + shares.sum(axis=1)) / 2
     spread = float(pooled @ scores**2 - (pooled @ scores) ** 2)
@@ -100,7 +102,7 @@ def _pairs(
             mean_square / (2 * spread) if spread > 0 else 1.0,
             discordant / (2 * alike) if alike > 0 else 1.0,
         ),
-        (mean_square, discordant),
+        (tuple(steps.tolist()), discordant),
     )
 
 

@@ -159,7 +159,7 @@ def normal_power(
 
 def paired_power(
     effect: float,
-    mean_square: float,
+    steps: Shares,
     discordant: float,
     rate_effect: float,
     n: int,
@@ -168,24 +168,37 @@ def paired_power(
 ) -> tuple[float, float]:
     """Power of both analyses of pairs: sign flips of the scores, exact McNemar.
 
+    How far pairs differ is kept as in the pilot and only the directions are tilted (by
+    the same odds for every point): McNemar's test and sign flips condition on it.
+
     Args:
         effect: Assumed difference in mean score, points.
-        mean_square: Mean squared difference within a pair, arm-blind.
+        steps: Share of pairs whose scores are 0, 1, 2, ... points apart, arm-blind.
         discordant: Share of pairs in which exactly one reply resolved.
         rate_effect: The effect as a difference in share resolved, fraction.
         n: Pairs.
         alpha: Two-sided error rate, fraction.
 
     Returns:
-        Power of the ordinal (normal limit) and of the binary analysis (enumerated up
-        to 2,000 pairs, normal limit above), fractions.
+        Power of the ordinal (drawn up to 100 pairs, then the normal limit) and of the
+        binary analysis (enumerated up to 2,000 pairs, then the limit), fractions.
     """
-    ordinal = normal_power(
-        effect,
-        math.sqrt((mean_square + effect**2) / n),
-        math.sqrt(mean_square / n),
-        alpha,
-    )
+    up, down = _tilted(np.asarray(steps, dtype=float), effect)
+    sizes = np.arange(1, len(up) + 1)
+    if n <= DRAWN_UP_TO:
+        from scipy.special import ndtri
+
+        shares = np.concatenate([up, down, [max(0.0, 1 - up.sum() - down.sum())]])
+        drawn = np.random.default_rng(0).multinomial(n, shares / shares.sum(), _DRAWS)
+        ups, downs = drawn[:, : len(up)], drawn[:, len(up) : -1]
+        # Flipping one pair changes the sum by 2 at least; half of that is late.
+        late = np.abs((ups - downs) @ sizes) - 1
+        limit = float(ndtri(1 - alpha / 2)) * np.sqrt((ups + downs) @ sizes**2)
+        ordinal = float((late > limit - 1e-12).mean())
+    else:
+        mean, square = float((up - down) @ sizes), float((up + down) @ sizes**2)
+        real = math.sqrt(max(0.0, square - mean**2) / n)
+        ordinal = normal_power(mean, math.sqrt(square / n), real, alpha, 1 / n)
     # An effect needs at least as many discordant pairs as it turns.
     q = min(1.0, max(discordant, abs(rate_effect)))
     if q == 0:
@@ -209,6 +222,26 @@ def paired_power(
                 bdtr(reject, int(m), favours) + bdtrc(m - reject - 1, int(m), favours)
             )
     return ordinal, total
+
+
+def _tilted(steps: Floats, effect: float) -> tuple[Floats, Floats]:
+    """Shares of pairs 1, 2, ... points up and down, with the effect as their mean."""
+    moved, sizes = steps[1:], np.arange(1, len(steps))
+    reach = float(moved @ sizes)
+    if abs(effect) >= reach:  # an effect needs as much movement as it makes
+        moved = moved * (abs(effect) / reach) if reach else abs(effect) * (sizes == 1)
+        moved = moved / max(1.0, float(moved.sum()))
+        still = np.zeros(len(sizes))
+        return (moved, still) if effect > 0 else (still, moved)
+    low, high = -60.0, 60.0
+    for _ in range(100):
+        odds = (low + high) / 2
+        lean = np.tanh(odds * sizes / 2)
+        if float((moved * lean) @ sizes) < effect:
+            low = odds
+        else:
+            high = odds
+    return moved * (1 + lean) / 2, moved * (1 - lean) / 2
 
 
 def z_sum(power: float, alpha: float) -> float:

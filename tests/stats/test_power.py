@@ -5,6 +5,7 @@ import pytest
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary_designs import mcnemar
+from reply_resolution.stats.permutation import paired_permutation_test
 from reply_resolution.stats.power import plan
 from reply_resolution.stats.power_assumptions import treatment_shares
 from reply_resolution.stats.power_formulas import (
@@ -218,8 +219,43 @@ def test_impossible_plans_are_refused_with_the_reason(options, word):
 def test_paired_power_equals_simulation():
     """Enumerated McNemar power is what 4,000 simulated experiments give."""
     n, q, effect = 80, 0.3, 0.15
-    _, binary = paired_power(0.5, 1.2, q, effect, n)
+    _, binary = paired_power(0.5, [0.5, 0.3, 0.2], q, effect, n)
     rng = np.random.default_rng(4)
     draws = rng.multinomial(n, [(q + effect) / 2, (q - effect) / 2, 1 - q], 4000)
     hits = np.mean([mcnemar(int(b), int(c), n).pvalue <= 0.05 for b, c, _ in draws])
     assert binary == pytest.approx(hits, abs=3.5 * (0.25 / 4000) ** 0.5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "effect", "n"),
+    [
+        ((0.90, 0.08, 0.02), 0.10, 20),  # the normal limit says 0.18, the test 0.004
+        ((0.90, 0.08, 0.02), 0.10, 40),
+        ((0.30, 0.35, 0.20, 0.10, 0.05), 0.40, 20),
+        ((0.30, 0.35, 0.20, 0.10, 0.05), 0.40, 80),
+        ((0.60, 0.30, 0.08, 0.01, 0.01), 0.25, 120),
+    ],
+)
+def test_power_of_pairs_is_what_the_exact_test_finds(steps, effect, n):
+    """Sign flips of 3,000 simulated experiments reject as often as computed."""
+    moved, sizes = np.array(steps[1:]), np.arange(1, len(steps))
+    leans = np.linspace(0, 5, 50_001)[:, None]
+    at = np.argmin(abs((moved * np.tanh(leans * sizes)) @ sizes - effect))
+    up = moved * (1 + np.tanh(leans[at] * sizes)) / 2
+    shares = np.concatenate([(moved - up)[::-1], [steps[0]], up])
+    values = np.arange(1 - len(steps), len(steps))
+    drawn = np.random.default_rng(n).multinomial(n, shares, 3000)
+    tables, times = np.unique(drawn, axis=0, return_counts=True)
+    found = [paired_permutation_test(values, t).pvalue <= 0.05 for t in tables]
+    power = float(np.average(found, weights=times))
+    ordinal, _ = paired_power(effect, steps, 0.1, 0.05, n)
+    assert ordinal == pytest.approx(power, abs=0.02 + 3 * (0.25 / 3000) ** 0.5)
+    assert paired_power(-effect, steps, 0.1, 0.05, n)[0] == pytest.approx(
+        ordinal, abs=0.02
+    )
+
+
+def test_pairs_that_never_differed_can_still_be_moved():
+    """Without disagreement in the pilot the effect itself is the only movement."""
+    assert paired_power(0.5, [1.0, 0.0], 0.0, 0.5, 40)[0] > 0.99
+    assert paired_power(0.5, [1.0, 0.0], 0.0, 0.5, 400)[0] > 0.99
