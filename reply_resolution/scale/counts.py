@@ -22,7 +22,7 @@ import polars as pl
 
 from reply_resolution.errors import TableError
 from reply_resolution.scale.repeats import first_verdicts, warn_users
-from reply_resolution.scale.source import Lazy, Source, open_source
+from reply_resolution.scale.source import Lazy, Source, open_source, translated
 from reply_resolution.scale.units import pair_types, pair_units, unit_types
 from reply_resolution.stats import counting
 from reply_resolution.stats.counts import Design, ScoreCounts
@@ -48,8 +48,9 @@ def count_lazily(
     """
     with TemporaryDirectory(prefix="reply_resolution-") as folder:
         source = open_source(frame, Path(folder))
-        if isinstance(source, pl.DataFrame):
-            return counting.count(source, names, scale, mix_versions=mix_versions)
+        if not isinstance(source, Source):
+            with translated(pl.exceptions.PolarsError):
+                return counting.count(source, names, scale, mix_versions=mix_versions)
         return _count(source, names, scale, mix_versions)
 
 

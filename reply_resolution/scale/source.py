@@ -52,7 +52,7 @@ class Source:
         Raises:
             TableError: The engine could not, with its own words.
         """
-        with _translated():
+        with translated():
             if self.ordered:
                 home: pl.DataFrame = lazy.collect(engine="streaming")
             else:
@@ -65,7 +65,7 @@ class Source:
         Raises:
             TableError: The engine could not say.
         """
-        with _translated():
+        with translated():
             return dict(self.lazy.collect_schema())
 
     def number(self, lazy: Lazy) -> int:
@@ -102,10 +102,11 @@ class Source:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated(kind: type[Exception] = Exception) -> Iterator[None]:
+    """An engine's errors as ours; every engine raises kinds of its own."""
     try:
         yield
-    except Exception as error:  # every engine raises kinds of its own
+    except kind as error:
         lines = (str(error).strip() or type(error).__name__).splitlines()
         causes = [line for line in lines if line.startswith("Caused by: ")]
         said = (causes or lines)[0]
@@ -115,14 +116,19 @@ def _translated() -> Iterator[None]:
         ) from error
 
 
-def open_source(frame: Any, folder: Path) -> Source | pl.DataFrame:  # noqa: ANN401
+def open_source(frame: Any, folder: Path) -> Source | pl.DataFrame | pl.LazyFrame:  # noqa: ANN401
     """How a frame is spoken to; one that lies in memory already becomes polars'.
+
+    A lazy frame of polars with few rows is given back: read at once, only the columns
+    that matter, it is counted several times as fast.
 
     Raises:
         TableError: Not a frame, or narwhals is needed and absent.
     """
     if isinstance(frame, pl.LazyFrame):
-        return Source(pl, frame, ordered=True, folder=folder)
+        source = Source(pl, frame, ordered=True, folder=folder)
+        few = source.number(frame.select(pl.len())) <= PASS_ROWS
+        return frame if few else source
     kind = f"{type(frame).__module__.partition('.')[0]} {type(frame).__name__}"
     try:
         import narwhals as nw

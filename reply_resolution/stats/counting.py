@@ -32,7 +32,7 @@ _AVERAGES_MIN, _AVERAGES_SHARE = 20, 0.2  # from here on fractions are no accide
 
 
 def count(
-    frame: pl.DataFrame,
+    frame: pl.DataFrame | pl.LazyFrame,
     names: Names,
     scale: tuple[int, int],
     *,
