@@ -128,9 +128,9 @@ def alternative_annotator_test(
         nulls_equal=True,
     )
     if len(people) < MIN_ANNOTATORS:
-        many = "one annotator" if len(people) == 1 else f"{len(people)} annotators"
+        many = f"are {len(people)}" if len(people) != 1 else "is one"
         return _without(
-            f"The alternative-annotator test needs three annotators; there are {many}.",
+            f"The alternative-annotator test needs three annotators; there {many}.",
             epsilon,
             q,
         )
