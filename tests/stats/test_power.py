@@ -229,7 +229,7 @@ def test_paired_power_equals_simulation():
 @pytest.mark.parametrize(
     ("steps", "effect", "n"),
     [
-        ((0.90, 0.08, 0.02), 0.10, 20),  # the normal limit says 0.18, the test 0.004
+        ((0.90, 0.08, 0.02), 0.10, 20),  # the normal limit says 0.18
         ((0.90, 0.08, 0.02), 0.10, 40),
         ((0.30, 0.35, 0.20, 0.10, 0.05), 0.40, 20),
         ((0.30, 0.35, 0.20, 0.10, 0.05), 0.40, 80),
