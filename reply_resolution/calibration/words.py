@@ -78,7 +78,8 @@ def _verdict(name: str, calibration: Any) -> Html:  # noqa: ANN401
         f"{count(calibration.n)} replies; floor "
         f"{number(calibration.rules.kappa_floor)}.",
     )
-    items += [element("li", warning) for warning in calibration.warnings]
+    if calibration.pending:  # how far a first look may be trusted
+        items += [element("li", warning) for warning in calibration.warnings]
     return html(head, *([element("ul", *items)] if items else []))
 
 

@@ -315,7 +315,7 @@ _ABANDONED: list[sqlite3.Connection] = []
 
 
 # What SQLite's message holds -> what to do.
-_TODO = {
+_ADVICE = {
     "readonly|read-only": "The file or its folder cannot be written. Open it read-only "
     "to replay, or give a place that can be written; nothing is judged without one, "
     "because it would be paid for again.",
@@ -333,8 +333,8 @@ _TODO = {
 
 def _explain(error: sqlite3.Error, name: str) -> str:
     text = str(error)
-    todo = next(todo for words, todo in _TODO.items() if re.search(words, text))
-    return f"cache {name}: {text}. {todo}"
+    advice = next(do for words, do in _ADVICE.items() if re.search(words, text))
+    return f"cache {name}: {text}. {advice}"
 
 
 def _filesystem(path: Path) -> str:

@@ -267,19 +267,19 @@ class PostgresCache(Cache):
             yield
         except self._psycopg.Error as error:
             text = str(error).strip()
-            todo = next(todo for words, todo in _TODO.items() if re.search(words, text))
+            advice = next(do for words, do in _ADVICE.items() if re.search(words, text))
             secret = self._settings.get("password")
             if secret:
                 text = text.replace(secret, "[password]")
             # Without its cause: the driver's error may hold what it was given.
-            raise CacheError(f"cache {self.name}: {text}. {todo}") from None
+            raise CacheError(f"cache {self.name}: {text}. {advice}") from None
 
 
 #: Connections of a parent process, kept from being closed in a child.
 _ABANDONED: list[Any] = []
 
 # What the server's or driver's message holds -> what to do.
-_TODO = {
+_ADVICE = {
     "password|authentication|pg_hba": "Check the user, and the password in "
     "PGPASSWORD or ~/.pgpass (or in the URL, special characters percent-encoded).",
     "permission denied|must be owner": "This role lacks a right; the page on the "
