@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import json
 from pathlib import Path
+import re
 import subprocess
 import sys
 from typing import Any
@@ -26,6 +27,7 @@ VERBS = (
     "versions",
     "trace",
     "cache",
+    "batch",
 )
 
 
@@ -305,6 +307,24 @@ def test_judge_writes_every_row_from_the_cache(
         tmp_path / "d.sqlite",
     )
     assert run(*again)[0] == 0
+
+
+def test_a_dry_run_shows_the_bill_and_sends_nothing(
+    run: Run, root: Path, tmp_path: Path
+) -> None:
+    """Calls, tokens and USD, expected and at most; nobody has to listen for it."""
+    code, out, err = run(
+        "judge",
+        root / "data/calibration.csv",
+        *("--model", "m", "--base-url", "http://127.0.0.1:9/v1"),
+        *("--price", "1", "2", "--sample", "30"),
+        *("--cache", tmp_path / "c.sqlite", "--dry-run"),
+    )
+    assert (code, err) == (0, "")
+    assert "30 to ask for" in out
+    found = re.search(r"USD: about ([\d.]+), at most ([\d.]+)", out)
+    assert found
+    assert 0 < float(found[1]) < float(found[2]) < 1
 
 
 def test_judge_says_before_it_spends(run: Run, root: Path, tmp_path: Path) -> None:
