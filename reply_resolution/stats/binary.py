@@ -127,6 +127,18 @@ def _constrained(x1: float, n1: float, x0: float, n0: float, d: float) -> float:
     return min(max(root, 0.0, -d), 1.0, 1.0 - d)
 
 
+def score_variance(
+    x1: float, n1: float, x0: float, n0: float, d: float, *, corrected: bool = True
+) -> float:
+    """Variance of the difference of two rates, were treatment's d above control's."""
+    p0 = _constrained(x1, n1, x0, n0, d)
+    p1 = p0 + d
+    variance = max(0.0, p1 * (1 - p1) / n1 + p0 * (1 - p0) / n0)
+    if corrected and n1 + n0 > 1:
+        variance *= (n1 + n0) / (n1 + n0 - 1)
+    return variance
+
+
 def score_statistic(
     x1: float, n1: float, x0: float, n0: float, d: float, *, corrected: bool = True
 ) -> float:
@@ -135,11 +147,7 @@ def score_statistic(
     Counts may be fractional (effective counts of users); `corrected` is with the
     factor N/(N-1) (Miettinen-Nurminen), without it Mee's.
     """
-    p0 = _constrained(x1, n1, x0, n0, d)
-    p1 = p0 + d
-    variance = max(0.0, p1 * (1 - p1) / n1 + p0 * (1 - p0) / n0)
-    if corrected and n1 + n0 > 1:
-        variance *= (n1 + n0) / (n1 + n0 - 1)
+    variance = score_variance(x1, n1, x0, n0, d, corrected=corrected)
     gap = x1 / n1 - x0 / n0 - d
     if variance <= 1e-15:
         return 0.0 if abs(gap) < 1e-12 else math.copysign(math.inf, gap)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.saddlepoint import Floats, Ints, fast_length
+from reply_resolution.stats.strata import stratum_weights
 
 Method = Literal["expanded", "percentile", "bca"]
 
@@ -355,8 +356,7 @@ def stratified_effects(
         seed: Of the draws.
         resamples: How many.
     """
-    weight = control.sum(1) * treatment.sum(1) / (control.sum(1) + treatment.sum(1))
-    weight = weight / weight.sum()
+    weight = stratum_weights(control.sum(1), treatment.sum(1))
     high = (values >= cut).astype(float)
     statistics = (_mean_gap(values.astype(float)), _mean_gap(high), _wins)
     rng = np.random.default_rng(seed)

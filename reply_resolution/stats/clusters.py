@@ -1,4 +1,4 @@
-"""Users as the units: effects, intervals and permutation, from pooled unit types.
+"""Users as the units: permutation tests, from pooled unit types.
 
 Replies of one user resemble each other, so users are permuted (rows instead: 18 to 29%
 false alarms). Equal users are pooled into types, so 500,000 cost what 500 do.
@@ -7,12 +7,9 @@ difference in means is not exchangeable.
 """
 
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
-from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.bootstrap import MIN_UNITS, Interval
 from reply_resolution.stats.maxt import CutEffect
 from reply_resolution.stats.permutation import deal, ratio
 from reply_resolution.stats.pvalues import (
@@ -25,172 +22,9 @@ from reply_resolution.stats.pvalues import (
     every_dealing,
 )
 from reply_resolution.stats.saddlepoint import Floats, Ints
+from reply_resolution.stats.unit_effects import Units, check_units, unit_effect
 
 _CELLS = 2_000_000  # drawn numbers held at once
-
-
-@dataclass(frozen=True, slots=True)
-class Units:
-    """Two arms' units, pooled by type.
-
-    Attributes:
-        control: What one unit of the type holds in control; shape (T, K).
-        treatment: What it holds in the treatment; shape (T, K). Most units are in one
-            arm only, so one of the two is all zero.
-        number: Units of the type; shape (T,).
-        stratum: Stratum of the type, 0 upward; shape (T,).
-    """
-
-    control: Ints
-    treatment: Ints
-    number: Ints
-    stratum: Ints
-
-    @property
-    def sizes(self) -> tuple[int, int]:
-        """Units with replies in control, and in the treatment."""
-        return (
-            int(self.number[self.control.sum(1) > 0].sum()),
-            int(self.number[self.treatment.sum(1) > 0].sum()),
-        )
-
-    @property
-    def crossing(self) -> int:
-        """Units with replies in both arms."""
-        both = (self.control.sum(1) > 0) & (self.treatment.sum(1) > 0)
-        return int(self.number[both].sum())
-
-
-@dataclass(frozen=True, slots=True)
-class UnitEffect:
-    """A difference between arms with users as units.
-
-    Attributes:
-        estimate: Treatment minus control, in the unit of the values.
-        error: Its standard error, users independent (CR1, each arm by G / (G - 1)).
-        df: Satterthwaite's degrees of freedom.
-        interval: The t interval from these.
-    """
-
-    estimate: float
-    error: float
-    df: float
-    interval: Interval
-
-
-def unit_effect(
-    units: Units,
-    *,
-    values: Floats,
-    control_values: Floats | None = None,
-    estimate: float | None = None,
-    confidence: float = 0.95,
-) -> UnitEffect:
-    """Difference in means with a cluster-robust t interval.
-
-    Args:
-        units: The two arms.
-        values: Value of each level; shape (K,).
-        control_values: Value of each level in control, where it differs (placements of
-            the win probability); `values` by default.
-        estimate: What the interval is centred on, where it is not the difference.
-        confidence: Nominal coverage, fraction.
-
-    Raises:
-        StatisticsError: An arm has fewer than 2 units.
-
-    Source: Liang and Zeger 1986; for ranks Obuchowski 1997, Biometrics 53, 567-578.
-    """
-    check_units(units)
-    values = np.asarray(values, dtype=float)
-    values0 = values if control_values is None else np.asarray(control_values, float)
-    total = int(units.number @ (units.control.sum(1) + units.treatment.sum(1)))
-    difference = v0 = v1 = cross = 0.0
-    used = g0 = g1 = 0
-    for h in np.unique(units.stratum):
-        here = units.stratum == h
-        number = units.number[here].astype(float)
-        c, t = units.control[here], units.treatment[here]
-        n0, n1 = number @ c.sum(1), number @ t.sum(1)
-        k0, k1 = number @ (c.sum(1) > 0), number @ (t.sum(1) > 0)
-        if k0 < 2 or k1 < 2:
-            continue
-        weight = float(n0 + n1) / total
-        mean0, mean1 = number @ (c @ values0) / n0, number @ (t @ values) / n1
-        off0 = (c @ (values0 - mean0)) / n0 * sqrt(k0 / (k0 - 1))
-        off1 = (t @ (values - mean1)) / n1 * sqrt(k1 / (k1 - 1))
-        difference += weight * float(mean1 - mean0)
-        v0 += weight**2 * float(number @ off0**2)
-        v1 += weight**2 * float(number @ off1**2)
-        cross += weight**2 * float(number @ (off0 * off1))
-        used += int(n0 + n1)
-        g0, g1 = g0 + int(k0), g1 + int(k1)
-    if not used:
-        raise StatisticsError("no stratum has 2 units or more in each arm.")
-    share = used / total  # strata that lack an arm carry no comparison
-    difference /= share
-    variance = max(0.0, v0 + v1 - 2 * cross) / share**2
-    center = difference if estimate is None else estimate
-    df = float(g0 + g1 - 2)
-    if v0 + v1 > 0:
-        df = (v0 + v1) ** 2 / (v0 * v0 / (g0 - 1) + v1 * v1 / (g1 - 1))
-    few = f"fewer than {MIN_UNITS} units in an arm"
-    reason = few if min(units.sizes) < MIN_UNITS else ""
-    return _t_effect(center, sqrt(variance), df, confidence, reason)
-
-
-def _t_effect(
-    estimate: float, error: float, df: float, confidence: float, reason: str
-) -> UnitEffect:
-    from scipy.special import stdtrit
-
-    name = "cluster-robust t (CR1)"
-    if error <= 1e-12:
-        flat = Interval(estimate, estimate, name, False, "degenerate: no spread")
-        return UnitEffect(estimate, 0.0, df, flat)
-    half = -float(stdtrit(df, (1 - confidence) / 2)) * error
-    interval = Interval(estimate - half, estimate + half, name, not reason, reason)
-    return UnitEffect(estimate, error, df, interval)
-
-
-def check_units(units: Units) -> None:
-    """Refuse inference from a single unit, with what to do instead."""
-    for name, size in zip(("control", "the treatment"), units.sizes, strict=True):
-        if size < 2:
-            raise StatisticsError(
-                f"{name} has {size} unit{'s' if size != 1 else ''}: with users as the "
-                "units each arm needs at least 2 of them (20 for a reliable interval). "
-                "Collect more users, or compare rows and say so."
-            )
-
-
-def paired_unit_effect(
-    vectors: Ints, number: Ints, values: Ints, *, confidence: float = 0.95
-) -> UnitEffect:
-    """Mean over pairs with users (of several pairs) as units, and its t interval.
-
-    Args:
-        vectors: Pairs of one unit of the type by control's and treatment's level;
-            shape (T, K, K).
-        number: Units of the type; shape (T,).
-        values: What a pair counts, by the two levels; shape (K, K).
-        confidence: Nominal coverage, fraction.
-
-    Raises:
-        StatisticsError: There are fewer than 2 units.
-    """
-    units = int(number.sum())
-    if units < 2:
-        raise StatisticsError(
-            f"{units} unit with pairs: with users as the units at least 2 are needed."
-        )
-    sizes, sums = vectors.sum((1, 2)), (vectors * values).sum((1, 2))
-    total = float(number @ sizes)
-    estimate = float(number @ sums) / total
-    off = (sums - estimate * sizes) / total
-    error = sqrt(float(number @ off**2) * units / (units - 1))
-    reason = f"fewer than {MIN_UNITS} units" if units < MIN_UNITS else ""
-    return _t_effect(estimate, error, units - 1.0, confidence, reason)
 
 
 def unit_permutation_test(
@@ -266,7 +100,6 @@ def unit_cut_tests(
     else:
         (statistics, weights), base = every, 0.0
     largest = np.abs(statistics).max(1)
-    c, t = units.number @ units.control, units.number @ units.treatment
     out = []
     for i, k in enumerate(cuts):
         bound = float(dealer.observed[i])
@@ -275,7 +108,7 @@ def unit_cut_tests(
         out.append(
             CutEffect(
                 cut=lowest + k,
-                difference=float(t[k:].sum() / t.sum() - c[k:].sum() / c.sum()),
+                difference=unit_effect(units, values=values[i]).estimate,
                 pvalue=min(1.0, single),
                 pvalue_adjusted=min(1.0, max(single, family)),
                 adjustment="max-t",

@@ -14,13 +14,7 @@ from reply_resolution.stats.bootstrap import (
     mean_interval,
     stratified_effects,
 )
-from reply_resolution.stats.clusters import (
-    Units,
-    paired_unit_effect,
-    unit_cut_tests,
-    unit_effect,
-    unit_permutation_test,
-)
+from reply_resolution.stats.clusters import unit_cut_tests, unit_permutation_test
 from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.counts import ScoreCounts, joint_table, plural
 from reply_resolution.stats.effects import (
@@ -28,7 +22,6 @@ from reply_resolution.stats.effects import (
     odds_ratio,
     paired_rate_difference,
     paired_win_probability,
-    placements,
     win_probability,
 )
 from reply_resolution.stats.maxt import (
@@ -43,6 +36,13 @@ from reply_resolution.stats.permutation import (
 )
 from reply_resolution.stats.pvalues import Alternative, Convention, PermutationTest
 from reply_resolution.stats.saddlepoint import Ints
+from reply_resolution.stats.strata import stratum_weights
+from reply_resolution.stats.unit_effects import (
+    Units,
+    paired_unit_effect,
+    unit_effect,
+    unit_win_probability,
+)
 
 Ends = tuple[float | None, float | None]
 
@@ -150,11 +150,11 @@ def _within_strata(
         seed=request.seed,
     )
     n0, n1 = c.sum(1), t.sum(1)
-    weight = n0 * n1 / (n0 + n1)
+    weight = stratum_weights(n0, n1)
     cuts = []
     for k in range(1, len(counts.levels)):
         below, above = (np.stack([a[:, :k].sum(1), a[:, k:].sum(1)], 1) for a in (c, t))
-        gain = float(weight @ (above[:, 1] / n1 - below[:, 1] / n0) / weight.sum())
+        gain = float(weight @ (above[:, 1] / n1 - below[:, 1] / n0))
         cuts.append((counts.scale[0] + k, gain, permutation_test(below, above).pvalue))
     sizes = int(n0.sum()), int(n1.sum())
     return _assemble(
@@ -212,15 +212,11 @@ def clustered(
     )
     c = (units.number[:, None] * units.control).sum(0)
     t = (units.number[:, None] * units.treatment).sum(0)
-    over_control = placements(c)
-    estimate = float(t @ over_control) / int(t.sum())
-    ranks = unit_effect(
-        units,
-        values=over_control,
-        control_values=placements(t),
-        estimate=estimate,
-        confidence=request.confidence,
-    )
+    wins = unit_win_probability(units, confidence=request.confidence)
+    # Over several strata the odds ratio would need a model of them.
+    odds = None
+    if len(np.unique(units.stratum)) == 1:
+        odds = odds_ratio(c, t, confidence=request.confidence).ratio
     return _assemble(
         names,
         (int(c.sum()), int(t.sum())),
@@ -229,13 +225,7 @@ def clustered(
         found.estimate,
         found.interval,
         test,
-        WinProbability(
-            estimate,
-            _within(ranks.interval, 0.0, 1.0, lambda end: end),
-            None,
-            ranks.df,
-            None,
-        ),
+        WinProbability(wins.estimate, wins.interval, None, wins.df, None),
         (
             rates.estimate,
             _within(rates.interval, -1.0, 1.0, lambda end: end).ends,
@@ -248,7 +238,7 @@ def clustered(
             resamples=request.resamples,
         ),
         warnings,
-        odds=(odds_ratio(c, t, confidence=request.confidence).ratio, (None, None)),
+        odds=(odds, (None, None)),
     )
 
 

@@ -1,6 +1,6 @@
 """Counts of a table of 100 million rows where it lives. By hand, never in CI.
 
-    nice python tests/benchmarks/bench_scale_counts.py FOLDER [ROWS]
+    nice python tests/benchmarks/bench_scale_counts.py FOLDER [ROWS [DESIGN ...]]
 
 Writes the table to FOLDER (about 17 bytes a row), counts it by polars' lazy engine,
 DuckDB and Spark, each in a process of its own whose peak memory is measured (with the
@@ -146,7 +146,7 @@ def plans(folder: Path) -> None:
             print(query.to_native().explain())
 
 
-def main(folder: Path, rows: int) -> None:
+def main(folder: Path, rows: int, designs: list[str]) -> None:
     """Write, count, compare, delete."""
     table = folder / f"scores-{rows}"
     table.mkdir()
@@ -157,7 +157,7 @@ def main(folder: Path, rows: int) -> None:
         print(f"{rows:,} rows, {size:.2f} GB, {time.perf_counter() - started:.0f} s")
         plans(table)
         print("| engine | design | seconds | peak MB |\n|---|---|---|---|", flush=True)
-        for design in DESIGNS:
+        for design in designs:
             for engine in ("polars", "duckdb", "spark"):
                 done = subprocess.run(
                     [sys.executable, __file__, engine, design, str(table)],
@@ -184,4 +184,5 @@ if __name__ == "__main__":
     if sys.argv[1] in ("polars", "duckdb", "spark"):
         one(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
     else:
-        main(Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 100_000_000)
+        rows = int(sys.argv[2]) if len(sys.argv) > 2 else 100_000_000
+        main(Path(sys.argv[1]), rows, sys.argv[3:] or list(DESIGNS))

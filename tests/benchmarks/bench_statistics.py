@@ -108,7 +108,8 @@ def users(n: int) -> Callable[[], object]:
     """Users as units, 9,999 permutations: n users an arm, 1 to 8 replies each."""
     import numpy as np
 
-    from reply_resolution.stats.clusters import Units, unit_permutation_test
+    from reply_resolution.stats.clusters import unit_permutation_test
+    from reply_resolution.stats.unit_effects import Units
 
     rng = np.random.default_rng(0)
     held = []

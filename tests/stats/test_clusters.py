@@ -9,15 +9,14 @@ import pytest
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import clusters
-from reply_resolution.stats.clusters import (
-    Units,
-    paired_unit_effect,
-    unit_cut_tests,
-    unit_effect,
-    unit_permutation_test,
-)
+from reply_resolution.stats.clusters import unit_cut_tests, unit_permutation_test
 from reply_resolution.stats.permutation import paired_permutation_test
 from reply_resolution.stats.pvalues import every_dealing
+from reply_resolution.stats.unit_effects import (
+    Units,
+    paired_unit_effect,
+    unit_effect,
+)
 
 LEVELS = np.arange(1, 6)
 
@@ -250,3 +249,44 @@ def test_listing_dealings_gives_up_where_there_are_many() -> None:
     assert len(ways) == 11
     assert every_dealing(np.ones(300, dtype=np.int64), 150) is None
     assert every_dealing(np.array([9, 9, 9]), 10, limit=10) is None
+
+
+def test_users_are_compared_within_strata() -> None:
+    """Arms mixed unequally over strata: every effect is a mean of those within them."""
+    rng = np.random.default_rng(5)
+    rows, places = [], []
+    for h, (base, n0, n1) in enumerate([(2, 30, 10), (4, 10, 30)]):
+        for arm, n in ((0, n0), (1, n1)):
+            for _ in range(n):
+                scores = np.clip(base + rng.integers(-1, 2, rng.integers(1, 4)), 1, 5)
+                held = np.bincount(scores - 1, minlength=5)
+                rows.append((held, np.zeros_like(held))[:: 1 if arm == 0 else -1])
+                places.append(h)
+    units = Units(
+        control=np.array([c for c, _ in rows]),
+        treatment=np.array([t for _, t in rows]),
+        number=np.ones(len(rows), dtype=np.int64),
+        stratum=np.array(places),
+    )
+    means, wins, rates, sizes = [], [], [], []
+    for h in (0, 1):
+        c, t = (a[units.stratum == h].sum(0) for a in (units.control, units.treatment))
+        beats = np.sign(LEVELS[:, None] - LEVELS[None, :]) / 2 + 0.5
+        wins.append(float(t @ beats @ c) / (t.sum() * c.sum()))
+        means.append(float(t @ LEVELS / t.sum() - c @ LEVELS / c.sum()))
+        rates.append(float(t[3:].sum() / t.sum() - c[3:].sum() / c.sum()))
+        sizes.append(int(c.sum() + t.sum()))
+    found = unit_effect(units, values=LEVELS)
+    assert found.estimate == pytest.approx(np.average(means, weights=sizes))
+    won = unit_win_probability(units)
+    assert won.estimate == pytest.approx(np.average(wins, weights=sizes))
+    low, high = won.interval.ends
+    assert low is not None
+    assert high is not None
+    assert (won.estimate - low) == pytest.approx(high - won.estimate)
+    cut = unit_cut_tests(units, lowest=1, resamples=99)[2]
+    assert cut.cut == 4
+    assert cut.difference == pytest.approx(np.average(rates, weights=sizes))
+    # Strata ignored, the better-looking mix of the treatment would win.
+    pooled = Units(units.control, units.treatment, units.number, 0 * units.stratum)
+    assert unit_effect(pooled, values=LEVELS).estimate > found.estimate + 0.5

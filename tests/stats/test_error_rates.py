@@ -18,7 +18,7 @@ from reply_resolution.stats.bootstrap import (
     mean_interval,
     stratified_effects,
 )
-from reply_resolution.stats.clusters import Units, unit_effect, unit_permutation_test
+from reply_resolution.stats.clusters import unit_permutation_test
 from reply_resolution.stats.effects import (
     paired_rate_difference,
     paired_win_probability,
@@ -30,6 +30,7 @@ from reply_resolution.stats.permutation import (
     paired_permutation_test,
     permutation_test,
 )
+from reply_resolution.stats.unit_effects import Units, unit_effect, unit_win_probability
 
 LEVELS = np.arange(1, 6)
 SHAPES = {
@@ -243,11 +244,15 @@ def test_coverage_fast(shape: str) -> None:
 @pytest.mark.parametrize("control", SHAPES)
 @pytest.mark.parametrize("treatment", SHAPES)
 def test_coverage_full(control: str, treatment: str, n: int) -> None:
-    """2,000 runs: at least 93%, or most are marked unreliable and the rest cover it."""
+    """2,000 runs: at least 93%, or nine in ten are marked as not reliable."""
     found = _covered((control, treatment), (n, n), FULL)
     for name, (covered, reliable, unmarked) in found.items():
-        _note(f"coverage: {name}, {control} v {treatment}, {n}", covered, FULL)
-        assert covered >= 0.93 or (reliable < 0.5 and unmarked >= 0.93), name
+        cell = f"{name}, {control} v {treatment}, {n}"
+        _note(f"coverage: {cell}", covered, FULL)
+        if reliable < 0.5:
+            _note(f"share marked: {cell}", 1 - reliable, FULL)
+            _note(f"coverage where unmarked: {cell}", unmarked, int(FULL * reliable))
+        assert covered >= 0.93 or reliable <= 0.1, name
 
 
 @pytest.mark.slow
@@ -311,13 +316,7 @@ def test_coverage_of_users_full(users: int) -> None:
         )
         mean = unit_effect(units, values=LEVELS.astype(float)).interval.ends
         rate = unit_effect(units, values=(LEVELS >= 4).astype(float)).interval.ends
-        c, t = units.control.sum(0), units.treatment.sum(0)
-        wins = unit_effect(
-            units,
-            values=placements(c),
-            control_values=placements(t),
-            estimate=float(t @ placements(c)) / t.sum(),
-        ).interval.ends
+        wins = unit_win_probability(units).interval.ends
         for i, (interval, truth) in enumerate(
             zip((mean, rate, wins), (0.0, 0.0, 0.5), strict=True)
         ):
