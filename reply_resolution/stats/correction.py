@@ -202,12 +202,14 @@ def ppi_mean(
 
 
 def _mean(arm: Arm, lam: float | None, confidence: float) -> CorrectedMean:
-    part = arm_part(arm.judge, arm.label, arm.weight, lam)
+    part = arm_part(arm, lam)
     variance, df = variance_of([(1.0, part, arm.clusters)])
     se = float(np.sqrt(variance))
     reach = t_quantile(df, (1 + confidence) / 2) * se
     has = arm.labelled
     share = None if arm.weight is None else arm.weight[has]
+    if arm.share is not None:
+        share = arm.share[has] * (1.0 if share is None else share)
     return CorrectedMean(
         estimate=part.estimate,
         low=part.estimate - reach,
@@ -218,7 +220,7 @@ def _mean(arm: Arm, lam: float | None, confidence: float) -> CorrectedMean:
         lam=part.lam,
         n_labelled=int(has.sum()),
         n_judged=len(arm.judge),
-        judge_mean=float(arm.judge.mean()),
+        judge_mean=float(np.average(arm.judge, weights=arm.share)),
         label_mean=float(np.average(arm.label[has], weights=share)),
     )
 
@@ -233,6 +235,7 @@ def ppi_difference(
     label: str = "label",
     weight: str | None = None,
     cluster: str | None = None,
+    stratum: str | None = None,
     lam: float | None = None,
     confidence: float = 0.95,
     min_labels: int = MIN_LABELS,
@@ -251,6 +254,8 @@ def ppi_difference(
             draw within each arm.
         cluster: Column of users, or of the request in a paired design; a value may
             occur in both arms.
+        stratum: Column within whose values the arms are compared, weighted as
+            `compare` does; labels are still a random draw of each arm.
         lam: Weight of the judge, 0 to 1; None chooses it in each arm.
         confidence: Level of the interval, fraction.
         min_labels: Fewer labels in an arm than this and the result is marked.
@@ -271,12 +276,13 @@ def ppi_difference(
         label=label,
         weight=weight,
         cluster=cluster,
+        stratum=stratum,
     )
     signs = {control: -1.0, treatment: 1.0}
     parts = [
         (
             signs[name],
-            arm_part(data.judge, data.label, data.weight, lam),
+            arm_part(data, lam),
             data.clusters,
         )
         for name, data in arms.items()

@@ -1,6 +1,6 @@
 """Does the judge favour an arm, and how much favour would change the result?"""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -117,6 +117,7 @@ def differential_bias(
     label: str = "label",
     weight: str | None = None,
     cluster: str | None = None,
+    stratum: str | None = None,
     confidence: float = 0.95,
     min_labels: int = MIN_LABELS,
 ) -> DifferentialBias:
@@ -136,6 +137,7 @@ def differential_bias(
         label: Column of the label (of several annotators their mean).
         weight: Column with 1 / probability of being labelled, or None.
         cluster: Column of users (or of the request, in a paired design), or None.
+        stratum: Column within whose values the arms are compared, or None.
         confidence: Level of the interval, fraction.
         min_labels: Fewer labels in an arm than this and the result is marked.
 
@@ -154,6 +156,7 @@ def differential_bias(
         label=label,
         weight=weight,
         cluster=cluster,
+        stratum=stratum,
     )
     parts = []
     for name, sign in ((control, -1.0), (treatment, 1.0)):
@@ -161,7 +164,7 @@ def differential_bias(
         error = np.where(data.labelled, data.judge - data.label, np.nan)
         # The mean error of the labelled replies is the corrected mean of "label"
         # = error with the judge's weight at 0.
-        part = arm_part(data.judge, error, data.weight, 0.0)
+        part = arm_part(replace(data, label=error), 0.0)
         parts.append((sign, part, data.clusters))
     variance, df = variance_of(parts)
     se = float(np.sqrt(variance))

@@ -9,6 +9,7 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.agreement_parts import Array
+from reply_resolution.stats.strata import with_shares
 
 #: Fewer labels in an arm than this and a corrected result is marked unreliable.
 MIN_LABELS = 30
@@ -23,12 +24,16 @@ class Arm:
         label: Labels, shape (n,), NaN where nobody labelled.
         weight: 1 / probability of being labelled, or None (all alike).
         clusters: Cluster number of each reply, the same over all arms, or None.
+        share: What each reply counts in the arm's mean, sum 1; None: all alike.
+        strata: Stratum number of each reply, or None.
     """
 
     judge: Array
     label: Array
     weight: Array | None
     clusters: NDArray[np.int64] | None
+    share: Array | None = None
+    strata: NDArray[np.int64] | None = None
 
     @property
     def labelled(self) -> NDArray[np.bool_]:
@@ -45,9 +50,13 @@ def read_arms(
     label: str,
     weight: str | None,
     cluster: str | None,
+    stratum: str | None = None,
 ) -> dict[str, Arm]:
-    """The rows of each arm as arrays; rows without a judge's score are left out."""
-    for column in (arm, score, label, weight, cluster):
+    """The rows of each arm as arrays; rows without a judge's score are left out.
+
+    With strata (control and one treatment), those that both arms have.
+    """
+    for column in (arm, score, label, weight, cluster, stratum):
         if column is not None and column not in frame.columns:
             raise TableError(
                 f"the table has no column {column!r}; it has "
@@ -72,6 +81,16 @@ def read_arms(
             (pl.col(cluster).cast(pl.String).rank("dense") - 1)
             .cast(pl.Int64)
             .alias("__cluster")
+        )
+    if stratum is not None:
+        control, treatment = arms
+        frame = with_shares(
+            frame,
+            control=control,
+            treatment=treatment,
+            stratum=stratum,
+            arm=arm,
+            cluster=cluster,
         )
     out = {}
     for name in arms:
@@ -99,6 +118,10 @@ def read_arms(
             clusters=None
             if cluster is None
             else rows["__cluster"].to_numpy().astype(np.int64),
+            share=None if stratum is None else rows["__share"].to_numpy(),
+            strata=None
+            if stratum is None
+            else rows["__stratum"].to_numpy().astype(np.int64),
         )
     return out
 
@@ -134,10 +157,8 @@ def _tuned(covariance: Array, variance: Array, labels: Array, unlabelled: int) -
     return np.where(known, np.clip(slope, 0.0, 1.0), 0.0)
 
 
-def arm_part(
-    judge: Array, label: Array, weight: Array | None, lam: float | None
-) -> Part:
-    """Estimate and influences of one arm; `label` is NaN where nobody labelled.
+def arm_part(arm: Arm, lam: float | None) -> Part:
+    """Estimate and influences of one arm.
 
     What a label pushes is what leaving it out does (jackknife), with the judge's
     weight chosen anew: at 30 labels the choice from the same labels is not free, and
@@ -146,17 +167,21 @@ def arm_part(
 
     Source: Efron & Stein 1981 (the jackknife's variance is not too small on average).
     """
-    has = ~np.isnan(label)
+    judge, label, has = arm.judge, arm.label, arm.labelled
     rows = np.arange(len(judge))
     other, n = judge[~has], int(has.sum())
-    if weight is None:
+    base_share = None
+    if arm.weight is None and arm.share is None:
         share = np.full(n, 1 / n)
         base, base_rows = other, rows[~has]
     else:
-        # Labels drawn with unequal chances: what is left unlabelled is no random
-        # sample, so the judge's mean is taken over all replies.
-        share = weight[has] / weight[has].sum()
-        base, base_rows = judge, rows
+        # Labels drawn with unequal chances, or replies that count unequally: what is
+        # left unlabelled is no random sample, so the judge's mean is over all replies.
+        share = np.ones(n)
+        for factor in (arm.weight, arm.share):
+            share *= 1.0 if factor is None else factor[has]
+        share /= share.sum()
+        base, base_rows, base_share = judge, rows, arm.share
     if len(other) == 0:
         lam = 0.0  # everything is labelled: there is nothing for the judge to add
     centre, middle = float(share @ judge[has]), float(share @ label[has])
@@ -179,9 +204,16 @@ def arm_part(
     else:
         lams = np.full(n + 1, lam)
     if not lams.any():
-        base, base_rows = base[:0], base_rows[:0]
+        base, base_rows, base_share = base[:0], base_rows[:0], None
     m = len(base)
-    mean_base = float(base.mean()) if m else 0.0
+    mean_base = float(np.average(base, weights=base_share)) if m else 0.0
+    around = (base - mean_base) / max(m, 1)
+    if base_share is not None:
+        assert arm.strata is not None
+        # The strata are given, not drawn: only what varies within them is chance.
+        sizes = np.bincount(arm.strata)
+        means = np.bincount(arm.strata, base) / np.maximum(sizes, 1)
+        around = base_share * (base - means[arm.strata])
     moved = lams * (mean_base - centre - mean_f) + mean_y
     without = moved[:-1]
     scale = np.sqrt(m / (m - 1)) if m > 1 else 1.0
@@ -189,7 +221,7 @@ def arm_part(
         estimate=float(moved[-1]) + middle,
         lam=float(lams[-1]),
         labelled=(without.mean() - without) * np.sqrt((n - 1) / n),
-        unlabelled=lams[-1] * (base - mean_base) / max(m, 1) * scale,
+        unlabelled=lams[-1] * around * scale,
         labelled_rows=rows[has],
         unlabelled_rows=base_rows,
     )

@@ -16,6 +16,7 @@ from reply_resolution.stats.unit_effects import (
     Units,
     paired_unit_effect,
     unit_effect,
+    unit_win_probability,
 )
 
 LEVELS = np.arange(1, 6)
