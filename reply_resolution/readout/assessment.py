@@ -169,7 +169,6 @@ def _treatment(
     corrects: bool,
 ) -> Treatment:
     name, control = result.treatment, result.control
-    paired = counts.design == "paired"
     span = _pair(result.ci)
     unreliable = ""
     if not result.ci_reliable or span is None or span[0] >= span[1]:
@@ -191,7 +190,15 @@ def _treatment(
         "confidence sequence" if sequential else result.ci_method,
         "" if sequential else result.pvalue_method,
     )
-    found = fx.from_labels(context.rows, name, control, plan, confidence, paired=paired)
+    found = fx.from_labels(
+        context.rows,
+        name,
+        control,
+        plan,
+        confidence,
+        paired=counts.design == "paired",
+        stratified=len(counts.strata) > 1,
+    )
     human = fx.human_row(
         found, plan, sequential=sequential, widen=widen, corrects=corrects
     )
@@ -223,6 +230,7 @@ def _treatment(
     )
     stops = tuple(s for s in (c.stop() for c in checks) if s is not None)
     metrics = (context.metrics or {}).get(name, ())
+    worst = _worst_case(counts, missing, control, name)
     evidence = Evidence(
         treatment=name,
         control=control,
@@ -235,7 +243,7 @@ def _treatment(
         tipping_point=tipping,
         replies_needed=needed,
         replies=min(scored[name], scored[control]),
-        missing_shift=_unresolved_shift(counts, missing, control, name),
+        missing_shift=worst.all_lowest - worst.observed if worst else 0.0,
         stops=stops,
         guardrails=tuple(m.outcome() for m in metrics if m.guardrail),
     )
@@ -247,7 +255,7 @@ def _treatment(
         tipping=tipping,
         tipping_sentence=fx.tipping_sentence(judge, found),
         replies_needed=needed,
-        bounds=_bounds(counts, missing, control, name),
+        bounds=_around(result.mean_difference, worst),
         widen=widen,
         length=length,
         checks=tuple(checks),
@@ -355,21 +363,6 @@ def _hangs_on_missing(treatment: Treatment) -> bool:
     return main.high + treatment.bounds[1] - judge.estimate >= 0
 
 
-def _unresolved_shift(
-    counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
-) -> float:
-    """What the estimate gains when missing scores count as the lowest one."""
-    found = _worst_case(counts, missing, control, name)
-    return 0.0 if found is None else found.all_lowest - found.observed
-
-
-def _bounds(
-    counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
-) -> tuple[float, float] | None:
-    found = _worst_case(counts, missing, control, name)
-    return None if found is None else (found.low, found.high)
-
-
 def _worst_case(
     counts: ScoreCounts, missing: Mapping[str, int], control: str, name: str
 ) -> WorstCaseBounds | None:
@@ -383,6 +376,16 @@ def _worst_case(
         treatment=name,
         scale=counts.scale,
     )
+
+
+def _around(
+    estimate: float, worst: WorstCaseBounds | None
+) -> tuple[float, float] | None:
+    """The bounds about the estimate (within strata it is not the plain difference)."""
+    if worst is None:
+        return None
+    shift = estimate - worst.observed
+    return worst.low + shift, worst.high + shift
 
 
 def _pair(interval: Any) -> tuple[float, float] | None:  # noqa: ANN401

@@ -9,7 +9,7 @@ from reply_resolution.readout.checks import Check
 from reply_resolution.readout.checks_judge import Calibrated
 from reply_resolution.readout.effects import Effect, LengthFinding
 from reply_resolution.readout.experiment_plan import Look
-from reply_resolution.readout.metrics import MetricEffect
+from reply_resolution.readout.metric_effect import MetricEffect
 from reply_resolution.readout.recommendation import Recommendation
 from reply_resolution.stats.comparison import Comparison
 

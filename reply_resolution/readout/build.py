@@ -21,7 +21,8 @@ from reply_resolution.readout.assessment_record import Assessment, Context
 from reply_resolution.readout.checks_judge import Calibrated
 from reply_resolution.readout.document import build_document, describe
 from reply_resolution.readout.experiment_plan import ExperimentPlan, Look
-from reply_resolution.readout.metrics import MetricEffect, compare_metrics
+from reply_resolution.readout.metric_effect import MetricEffect
+from reply_resolution.readout.metrics import compare_metrics
 from reply_resolution.stats.counts import ScoreCounts
 
 if TYPE_CHECKING:
@@ -145,7 +146,8 @@ def build_readout(
     """Compute a readout from judged replies, or from their counts alone.
 
     Users are the units wherever `user_id` is given; a request that occurs in several
-    arms makes the design paired.
+    arms makes the design paired; else arms are compared within the values of `stratum`,
+    where there is one.
 
     Args:
         replies: One row per reply with its verdict: `request_id`, `arm`, `score`;
@@ -248,6 +250,7 @@ def _assess_rows(
             treatment=t.name,
             unit=rows.unit,
             pair=rows.pair,
+            stratum=rows.stratum,
             widen=t.widen,
         )
         for t in found.treatments

@@ -16,7 +16,7 @@ from reply_resolution.readout.examples import draw_examples
 from reply_resolution.readout.experiment_plan import ExperimentPlan
 from reply_resolution.readout.inputs import Rows, scores_sha256
 from reply_resolution.readout.looks import looks_over_time
-from reply_resolution.readout.metrics import MetricEffect
+from reply_resolution.readout.metric_effect import MetricEffect
 from reply_resolution.readout.recommendation import overall
 from reply_resolution.readout.segments import read_segments
 from reply_resolution.readout.themes import find_themes
@@ -83,7 +83,8 @@ def build_document(
             "unit": found.unit,
             "units": dict(found.units),
             "dates": _dates(rows),
-            "notes": list(dict.fromkeys([*notes, *_left_out(found)])),
+            "strata": _strata(found),
+            "notes": list(dict.fromkeys([*notes, *_compared(found)])),
             "provenance_note": provenance_note,
         },
         "readable": found.readable,
@@ -126,8 +127,8 @@ def _in_order(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(checks, key=lambda c: (c["status"] != "stop", _ORDER.index(c["key"])))
 
 
-def _left_out(found: Assessment) -> list[str]:
-    """Rows that the comparison could not use, although they have a score."""
+def _compared(found: Assessment) -> list[str]:
+    """Rows that the comparison could not use, although scored; and its strata."""
     if found.comparison is None:
         return []
     words = {
@@ -138,11 +139,25 @@ def _left_out(found: Assessment) -> list[str]:
         "not_a_score": "the score is not a whole number",
         "out_of_range": "the score is off the scale",
     }
-    return [
+    within = []
+    if number := _strata(found):
+        within = [
+            f"The arms are compared within {display.count(number)} strata (column "
+            "stratum) and the differences averaged, so they need not be those of the "
+            "plain means and rates."
+        ]
+    return within + [
         f"{display.count(n)} replies are left out of the comparison: {words[reason]}."
         for reason, n in found.comparison.excluded.items()
         if n and reason in words
     ]
+
+
+def _strata(found: Assessment) -> int:
+    """Strata within which the arms are compared; 0 without."""
+    if found.comparison is None or len(found.comparison.counts.strata) < 2:
+        return 0
+    return len(found.comparison.counts.strata)
 
 
 def _estimate(treatment: Treatment) -> float:

@@ -113,6 +113,7 @@ def from_labels(
     confidence: float,
     *,
     paired: bool,
+    stratified: bool,
 ) -> Labelled:
     """The human-corrected difference and the judge's favour, where labels allow."""
     labels = {arm: label_count(rows, arm) for arm in (control, name)}
@@ -125,6 +126,7 @@ def from_labels(
         "control": control,
         "treatment": name,
         "cluster": unit if unit in rows.columns else None,
+        "stratum": "stratum" if stratified else None,
         "weight": "weight" if "weight" in rows.columns else None,
         "confidence": confidence,
     }
@@ -194,6 +196,8 @@ def stretch(
 ) -> tuple[float, float]:
     """An interval widened by a factor on both sides of its estimate."""
     low, high = interval
+    if factor == 1:  # the very digits of `compare`
+        return low, high
     return center - factor * (center - low), center + factor * (high - center)
 
 

@@ -150,7 +150,7 @@ def metrics(document: Document) -> Html:
 
 
 def _metric_row(metric: Document, control: str, treatment: str) -> dict[str, Any]:
-    from reply_resolution.readout.metrics import show_value
+    from reply_resolution.readout.metric_effect import show_value
 
     def show(value: float | None, *, sign: bool = False) -> str:
         return show_value(

@@ -78,6 +78,7 @@ class Rows:
         arms: Control, then the treatments in order of first appearance.
         pair: "request_id" where requests occur in several arms, else None.
         unit: "unit" where users are known, else None.
+        stratum: "stratum" where replies are compared within its values, else None.
         counts: Sufficient counts of the scores.
         labelled: Rows of `frame` with the mean of people's labels beside them; None
             without.
@@ -93,6 +94,7 @@ class Rows:
     arms: list[str]
     pair: str | None
     unit: str | None
+    stratum: str | None
     counts: ScoreCounts
     labelled: pl.DataFrame | None
     people: list[str]
@@ -139,8 +141,11 @@ def read_rows(
         number = pl.col(user).cast(pl.String).cast(pl.Categorical).to_physical()
         frame = frame.with_columns(whole.select(unit=number)["unit"])
     unit = "unit" if user else None
+    stratum = None if pair else stratum_column(whole)
     # Mixed versions are a check with a repair here, not an error.
-    counts = count_scores(frame, pair=pair, cluster=unit, mix_versions=True)
+    counts = count_scores(
+        frame, pair=pair, cluster=unit, stratum=stratum, mix_versions=True
+    )
     labelled, notes, people = labelled_rows(frame, labels, unit)
     label_texts = None
     if labelled is not None:
@@ -156,6 +161,7 @@ def read_rows(
         arms=arms,
         pair=pair,
         unit=unit,
+        stratum=stratum,
         counts=counts,
         labelled=labelled,
         people=people,
@@ -169,6 +175,13 @@ def unit_column(frame: pl.DataFrame) -> str | None:
     if "user_id" not in frame.columns or frame["user_id"].null_count() == frame.height:
         return None
     return "user_id"
+
+
+def stratum_column(frame: pl.DataFrame) -> str | None:
+    """The column within whose values arms were assigned, where there are several."""
+    if "stratum" not in frame.columns or frame["stratum"].n_unique() < 2:
+        return None
+    return "stratum"
 
 
 def by_arm(frame: pl.DataFrame, arms: list[str]) -> dict[str, int]:
@@ -305,6 +318,7 @@ def without_empty(
             control=rows.control,
             pair=rows.pair,
             cluster=rows.unit,
+            stratum=rows.stratum,
             mix_versions=True,
             confidence=1 - plan.alpha / (len(rows.arms) - 1),
         )

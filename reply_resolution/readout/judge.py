@@ -160,6 +160,7 @@ def lengths(rows: "Rows", plan: ExperimentPlan) -> dict[str, LengthFinding]:
                 treatment=arm,
                 pair=rows.pair,
                 cluster=None if rows.pair or not rows.unit else "user_id",
+                stratum=rows.stratum,
                 confidence=1 - plan.alpha / (len(rows.arms) - 1),
             )
         except (StatisticsError, TableError) as error:

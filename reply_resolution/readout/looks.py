@@ -9,7 +9,7 @@ import polars as pl
 from reply_resolution.errors import StatisticsError
 from reply_resolution.readout.experiment_plan import ExperimentPlan, Metric
 from reply_resolution.readout.inputs import Rows
-from reply_resolution.readout.metrics import mean_effect
+from reply_resolution.readout.metric_effect import mean_effect
 from reply_resolution.stats.sequential import confidence_sequence
 
 _MOST = 10
@@ -32,7 +32,7 @@ def looks_over_time(
     """
     if "created_at" not in rows.frame.columns:
         return []
-    keep = ["arm", "score", *filter(None, {rows.unit, rows.pair})]
+    keep = ["arm", "score", *filter(None, (rows.unit, rows.pair, rows.stratum))]
     frame = rows.frame.filter(
         pl.col("arm").is_in([rows.control, treatment]) & pl.col("score").is_not_null()
     ).select(*keep, day=_days(rows.frame.schema["created_at"]))
@@ -55,6 +55,7 @@ def looks_over_time(
             treatment=treatment,
             unit=rows.unit,
             pair=rows.pair,
+            stratum=rows.stratum,
             confidence=plan.confidence,
         )
         if effect.difference is None or effect.standard_error is None:

@@ -54,6 +54,7 @@ def _kicker(document: Document, *, named: bool) -> ET.Element:
         about["name"] if named else None,
         " to ".join(about["dates"]) if about["dates"] else None,
         f"{counted} {about['unit']}",
+        f"compared within {about['strata']} strata" if about["strata"] else None,
         "scored by an LLM judge, not by people",
     ]
     return element("p", " · ".join(filter(None, parts)), class_="kicker")
@@ -112,7 +113,8 @@ def _resolved(document: Document, treatment: Document) -> str:
     if treatment["per_1000"] is None:
         return text
     middle, low, high = treatment["per_1000"]
-    return f"{text}: {_more(middle)} ({_more(low)} to {_more(high)})"
+    within = "; within strata " if document["experiment"]["strata"] else ": "
+    return f"{text}{within}{_more(middle)} ({_more(low)} to {_more(high)})"
 
 
 def _more(count: int) -> str:

@@ -33,7 +33,7 @@ def read_segments(
 
     found: list[dict[str, Any]] = []
     keep = {"request_id", "arm", "score", "status", *plan.segments}
-    keep |= {rows.unit} if rows.unit else set()
+    keep |= set(filter(None, (rows.unit, rows.stratum)))
     both = rows.frame.select(c for c in rows.frame.columns if c in keep).filter(
         pl.col("arm").is_in([rows.control, treatment])
     )
@@ -70,6 +70,7 @@ def read_segments(
                     control=rows.control,
                     pair=rows.pair,
                     cluster=rows.unit,
+                    stratum=rows.stratum,
                     mix_versions=True,
                     confidence=plan.confidence,
                     allocation=dict(plan.allocation) or None,

@@ -205,6 +205,7 @@ def length_effect(
     treatment: str,
     pair: str | None = None,
     cluster: str | None = None,
+    stratum: str | None = None,
     confidence: float = 0.95,
 ) -> LengthEffect:
     """The effect with the judge's length bias taken out, and at equal length.
@@ -218,6 +219,8 @@ def length_effect(
         pair: Column that pairs replies to the same request; None treats the arms as
             independent.
         cluster: Column with the user; its rows move together.
+        stratum: Column within whose values the arms are compared (not for pairs); only
+            strata that both arms have.
         confidence: Of the intervals, fraction.
 
     Raises:
@@ -233,9 +236,17 @@ def length_effect(
     """
     rows = frame.filter(pl.col("arm").cast(pl.String).is_in([control, treatment]))
     keys = {"arm": "arm", "pair": pair, "cluster": cluster}
+    if stratum and not pair:
+        keys["stratum"] = stratum
+        rows = rows.with_columns(pl.col(stratum).cast(pl.String).fill_null(""))
     data, excluded = usable(
         rows, {"score": ["score"]}, {name: c for name, c in keys.items() if c}
     )
+    if "stratum" in data.columns:
+        both = data.filter(pl.col("arm").n_unique().over("stratum") > 1)
+        if both.height < data.height:
+            excluded["stratum_of_one_arm"] = data.height - both.height
+        data = both
     counts = {
         arm: data.filter(pl.col("arm") == arm).height for arm in (control, treatment)
     }
@@ -254,6 +265,10 @@ def length_effect(
     design = np.ones((data.height, 1))
     if not pair:
         contrast = (data["arm"] == treatment).to_numpy()
+        if "stratum" in data.columns:
+            # A level of its own for each stratum: the effect is that within them.
+            place = data["stratum"].rank("dense").to_numpy()
+            design = (place[:, None] == np.unique(place)).astype(float)
         design = np.column_stack([contrast, design])
     # Numbers instead of names: sorting a million names again and again takes minutes.
     groups = data["cluster"].rank("dense").to_numpy() if cluster else None

@@ -43,6 +43,7 @@ def with_shares(
     stratum: str,
     arm: str = "arm",
     cluster: str | None = None,
+    least: int | None = None,
 ) -> pl.DataFrame:
     """The rows that carry a comparison, and what each counts in the mean of its arm.
 
@@ -53,9 +54,10 @@ def with_shares(
         stratum: Column of the stratum; empty cells are a stratum of their own.
         arm: Column of the arm.
         cluster: Column of the user, where users are the units.
+        least: Units that a stratum needs in each arm: by default 2 users, or 1 row.
 
     Returns:
-        The rows of strata that both arms have (with users: two users of each) with
+        The rows of strata that both arms have (with at least that many units) with
         `__stratum` (number) and `__share`: above 0, sum 1 in each arm. The difference
         of the arms' means under these shares is the effect within strata.
 
@@ -67,7 +69,7 @@ def with_shares(
     )
     units = pl.col(cluster).n_unique() if cluster else pl.len()
     sizes = rows.group_by("__stratum", arm).agg(n=pl.len(), units=units)
-    sizes = sizes.filter(pl.col("units") >= (2 if cluster else 1))
+    sizes = sizes.filter(pl.col("units") >= (least or (2 if cluster else 1)))
     sides = [
         sizes.filter(pl.col(arm) == name).select("__stratum", pl.col("n").alias(name))
         for name in (control, treatment)
