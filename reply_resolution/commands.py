@@ -5,7 +5,9 @@ from collections.abc import Callable, Mapping
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 import warnings
 
 from reply_resolution import terminal
@@ -267,8 +269,18 @@ def probes(a: Namespace) -> int:
     return _print(card.to_dict(), a.json, lambda _: str(card))
 
 
+def _quick_imports() -> None:
+    """Spare the imports of papermill 2 s: jsonschema compiles a grammar of IRIs.
+
+    It does without where that library is not installed, and no notebook's schema asks
+    for it. Only here, where the process is ours alone.
+    """
+    sys.modules.setdefault("rfc3987_syntax", cast("ModuleType", None))
+
+
 def report(a: Namespace) -> int:
     """`report`: run one notebook and export it."""
+    _quick_imports()
     from reply_resolution.parameters import notebook_parameters, read_parameter_file
     from reply_resolution.report import find_notebook, run_report
 
@@ -290,6 +302,7 @@ def report(a: Namespace) -> int:
 
 def demo(a: Namespace) -> int:
     """`demo`: judge the bundled tables from the recorded verdicts, then report."""
+    _quick_imports()
     from reply_resolution.demo import run_demo
 
     return run_demo(Path(a.out), pdf=False if a.no_pdf else None)

@@ -371,3 +371,15 @@ def test_every_option_is_explained() -> None:
                 waiting += action.choices.values()
             assert action.help or action.metavar, action
     assert seen > 60
+
+
+def test_running_a_notebook_compiles_no_grammar():
+    """Two seconds of every report: jsonschema's optional grammar is left out."""
+    code = (
+        "import sys; from reply_resolution import commands; commands._quick_imports();"
+        "import nbformat, papermill; print('lark' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "False"

@@ -7,7 +7,6 @@ from typing import Any
 from reply_resolution import display
 from reply_resolution.display import Html, element, html
 from reply_resolution.readout.evidence import anchor
-from reply_resolution.readout.page import unique_svg
 from reply_resolution.readout.recommendation import points, points_interval
 
 Document = dict[str, Any]
@@ -170,7 +169,7 @@ def _looks(document: Document, treatment: Document) -> Html:
                 class_="small",
             ),
         )
-        + Html(_drawn(json.dumps(looks), *limits, f"looks-{anchor(name, '')}"))
+        + Html(_drawn(json.dumps(looks), *limits))
         + display.table(
             [
                 {
@@ -186,7 +185,7 @@ def _looks(document: Document, treatment: Document) -> Html:
 
 
 @lru_cache(maxsize=4)
-def _drawn(looks: str, worthwhile: float, harm: float, prefix: str) -> str:
+def _drawn(looks: str, worthwhile: float, harm: float) -> str:
     """The picture of the looks; drawn once for notebook and page."""
     from reply_resolution.plots.readout import looks as draw
 
@@ -199,7 +198,7 @@ def _drawn(looks: str, worthwhile: float, harm: float, prefix: str) -> str:
         worthwhile=worthwhile,
         harm=harm,
     )
-    return unique_svg(figure, prefix)
+    return figure._repr_html_()
 
 
 def _texts(document: Document) -> Html:

@@ -1,7 +1,8 @@
 """The readout's evidence as HTML: replies, themes, metrics, segments."""
 
 from collections.abc import Sequence
-import re
+import hashlib
+import json
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -74,7 +75,8 @@ def _quote(example: Document) -> ET.Element:
 
 def anchor(request_id: str, arm: str) -> str:
     """The id under which a reply stands in full on the second page."""
-    return "reply-" + re.sub(r"[^A-Za-z0-9]+", "-", f"{request_id}-{arm}")
+    named = json.dumps([request_id, arm])
+    return "reply-" + hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
 def _themes(document: Document, treatment: Document) -> Html:

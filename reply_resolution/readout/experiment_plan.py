@@ -18,6 +18,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from reply_resolution.errors import ParameterError
 
+#: Points between the lowest and the highest score.
+_RANGE = 4
+
 Better = Literal["lower", "higher"]
 Kind = Literal["rate", "mean"]
 
@@ -213,8 +216,8 @@ def record_look(folder: str | Path, *, plan: ExperimentPlan, data_sha256: str) -
     """Note in `folder` that these data were read, and say which look that was.
 
     Reading the same data again is the same look, so that a rerun gives the same
-    readout. The ledger is `looks_<experiment>.json`; it is written whole and moved
-    into place, so that an interrupted run leaves the former one.
+    readout. The ledger is `looks_<experiment>-<hash of the name>.json`; it is written
+    whole and moved into place, so that an interrupted run leaves the former one.
 
     Args:
         folder: Where reports are written; made if missing.
@@ -226,15 +229,18 @@ def record_look(folder: str | Path, *, plan: ExperimentPlan, data_sha256: str) -
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^A-Za-z0-9]+", "-", plan.experiment).strip("-").lower()
-    path = folder / f"looks_{name or 'experiment'}.json"
+    # Readable, and of its own for every name: "A b" and "a-b", 日本 and 中国.
+    slug = re.sub(r"[^a-z0-9]+", "-", plan.experiment.lower())[:40].strip("-")
+    digest = hashlib.sha256(plan.experiment.encode()).hexdigest()[:8]
+    path = folder / f"looks_{slug}-{digest}.json"
     looks: list[dict[str, Any]] = []
     if path.exists():
         try:
             looks = list(json.loads(path.read_text(encoding="utf-8"))["looks"])
             seen = [str(look["data_sha256"]) for look in looks]
-            first = dict(looks[0]["plan"]) if looks else plan.to_dict()
-        except (ValueError, KeyError, TypeError) as error:
+            # Names that came into being since are as they were then: the default.
+            first = {**ExperimentPlan().to_dict(), **_plan_of(looks[0])}
+        except (ValueError, LookupError, TypeError) as error:
             raise ParameterError(
                 f"{path} is not a ledger of looks ({error!r}). Restore it from a "
                 "copy; deleting it would start counting looks at 1 again."
@@ -253,19 +259,28 @@ def record_look(folder: str | Path, *, plan: ExperimentPlan, data_sha256: str) -
     return Look(number, tuple(changes(first, plan.to_dict())))
 
 
+def _plan_of(look: Mapping[str, Any]) -> dict[str, Any]:
+    plan = dict(look["plan"])
+    if "alpha" not in plan:
+        raise ValueError("a look without its plan")
+    return plan
+
+
 def _check_numbers(plan: ExperimentPlan) -> None:
     for name, low, high in (
         ("alpha", 0, 1),
-        ("worthwhile_gain", 0, math.inf),
-        ("harm_limit", 0, math.inf),
-        ("bias_margin", 0, math.inf),
+        ("worthwhile_gain", 0, _RANGE),
+        ("harm_limit", 0, _RANGE),
+        ("bias_margin", 0, _RANGE),
         ("sample_ratio_alpha", 0, 1),
         ("missing_alpha", 0, 1),
     ):
         given = _number(plan, name)
         if not low < given < high:
-            limit = f"above {low}" if high == math.inf else f"between {low} and {high}"
-            raise ParameterError(f"the plan's {name} is {given}; it must be {limit}.")
+            raise ParameterError(
+                f"the plan's {name} is {given}; it must be between {low} and {high}"
+                + (" (score points; scores go from 1 to 5)." if high == _RANGE else ".")
+            )
     for name, floor in (("agreement_floor", -1), ("coverage_floor", 0)):
         if not floor <= _number(plan, name) <= 1:
             raise ParameterError(
@@ -286,11 +301,56 @@ def _check_numbers(plan: ExperimentPlan) -> None:
             )
     if not isinstance(plan.accept_unchecked_judge, bool):
         raise ParameterError("the plan's accept_unchecked_judge must be true or false.")
+    for name in ("experiment", "question"):
+        if not isinstance(getattr(plan, name), str):
+            raise ParameterError(f"the plan's {name} must be text, in quotes.")
+    if not isinstance(plan.allocation, Mapping):
+        raise ParameterError(
+            f"the plan's allocation is {plan.allocation!r}; it must be a table with "
+            "one number above 0 for each arm."
+        )
     for arm, share in plan.allocation.items():
-        if isinstance(share, bool) or not isinstance(share, int | float) or share <= 0:
+        if not _positive(share):
             raise ParameterError(
-                f"the plan's allocation gives {arm!r} {share!r}; it must be above 0."
+                f"the plan's allocation gives {arm!r} {share!r}; it must be a finite "
+                "number above 0."
             )
+    for metric in (*plan.guardrails, *plan.secondary):
+        _check_metric(metric)
+
+
+def _positive(value: object) -> bool:
+    """Whether it is a finite number above 0 (an infinite margin guards nothing)."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return 0 < value < math.inf
+
+
+def _check_metric(metric: Metric) -> None:
+    for name in ("column", "name", "unit"):
+        if not isinstance(getattr(metric, name), str):
+            raise ParameterError(
+                f"the plan's metric {metric.column!r}: {name} must be text, in quotes."
+            )
+    hints = get_type_hints(Metric)
+    for name in ("better", "kind"):
+        given, allowed = getattr(metric, name), get_args(hints[name])
+        if given not in allowed:
+            raise ParameterError(
+                f"the plan's metric {metric.column!r}: {name} is {given!r}; it must be "
+                f"one of {', '.join(allowed)}."
+            )
+    digits = metric.digits
+    if isinstance(digits, bool) or not isinstance(digits, int) or not 0 <= digits <= 9:
+        raise ParameterError(
+            f"the plan's metric {metric.column!r}: digits is {digits!r}; it must be a "
+            "whole number from 0 to 9."
+        )
+    if metric.margin is not None and not _positive(metric.margin):
+        raise ParameterError(
+            f"the plan's metric {metric.column!r}: margin is {metric.margin!r}; it is "
+            "the accepted change for the worse, a finite number above 0."
+        )
 
 
 def _number(plan: ExperimentPlan, name: str) -> float:
@@ -323,26 +383,7 @@ def _metrics(value: object, source: str) -> tuple[Metric, ...]:
         if not isinstance(entry, Mapping):
             raise ParameterError(f"{source}: write one table per metric.")
         _check_names(Metric, entry, source)
-        metric = Metric(**entry)
-        hints = get_type_hints(Metric)
-        for name in ("better", "kind"):
-            allowed = get_args(hints[name])
-            if getattr(metric, name) not in allowed:
-                raise ParameterError(
-                    f"{source}: {name} of {metric.column} is "
-                    f"{getattr(metric, name)!r}; it must be one of {allowed}."
-                )
-        margin = metric.margin
-        if margin is not None and (
-            isinstance(margin, bool)
-            or not isinstance(margin, int | float)
-            or margin <= 0
-        ):
-            raise ParameterError(
-                f"{source}: margin of {metric.column} is {margin!r}; it is the "
-                "accepted change for the worse, a number above 0."
-            )
-        metrics.append(metric)
+        metrics.append(Metric(**entry))
     if "guardrails" in source:
         for metric in metrics:
             if metric.margin is None:

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 import json
 from pathlib import Path
-import re
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from reply_resolution import display
 from reply_resolution.display import Html, element, html
-from reply_resolution.plots import Figure
 from reply_resolution.readout.evidence import classed, metrics, moved
 from reply_resolution.readout.recommendation import (
     JUDGE_ALONE,
@@ -203,15 +201,7 @@ def _drawn(text: str) -> str:
         harm=plan["harm_limit"],
         treatment=name,
     )
-    both = unique_svg(bars, "bars") + unique_svg(spans, "spans")
-    return f'<div class="pair">{both}</div>'
-
-
-def unique_svg(figure: Figure, prefix: str) -> str:
-    """A figure whose ids cannot collide with another figure's on the page."""
-    markup = figure._repr_html_()
-    markup = re.sub(r'\bid="([^"]+)"', rf'id="{prefix}-\1"', markup)
-    return re.sub(r'(url\(|href=")#', rf"\1#{prefix}-", markup)
+    return f'<div class="pair">{bars._repr_html_()}{spans._repr_html_()}</div>'
 
 
 def trust(document: Document) -> Html:

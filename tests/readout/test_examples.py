@@ -1,5 +1,7 @@
 """Examples drawn by a printed rule, one against the direction of the result."""
 
+import re
+
 import polars as pl
 
 from reply_resolution.readout.examples import draw_examples
@@ -65,3 +67,13 @@ def test_equal_arms_and_empty_cells_draw_what_there_is():
     found = draw_examples(frame, estimate=0.0, **ARMS)
     assert found.drawn == ()
     assert found.moves == {3: 0.0}
+
+
+def test_every_reply_has_an_anchor_of_its_own():
+    """Ids in any script, and ids and arms that join to the same text, stay apart."""
+    from reply_resolution.readout.evidence import anchor
+
+    pairs = [("日本", "a"), ("中国", "a"), ("r-1", "a"), ("r", "1-a"), ("r 1", "a")]
+    found = {anchor(*pair) for pair in pairs}
+    assert len(found) == len(pairs)
+    assert all(re.fullmatch("reply-[0-9a-f]+", key) for key in found)

@@ -1,5 +1,6 @@
 """The plan file and the ledger of looks."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,10 @@ def test_the_hash_follows_the_content_not_the_layout(tmp_path):
         ("alpha = nan", "between 0 and 1"),
         ("alpha = '5%'", "must be a number"),
         ("alpha = true", "must be a number"),
-        ("worthwhile_gain = 0", "above 0"),
-        ("harm_limit = -0.2", "above 0"),
+        ("worthwhile_gain = 0", "between 0 and 4"),
+        ("worthwhile_gain = 9", "scores go from 1 to 5"),
+        ("harm_limit = -0.2", "between 0 and 4"),
+        ("harm_limit = inf", "between 0 and 4"),
         ("planned_looks = 0", "at least 1"),
         ("planned_looks = 2.5", "whole number"),
         ("minimum_units = 1", "at least 2"),
@@ -55,6 +58,13 @@ def test_the_hash_follows_the_content_not_the_layout(tmp_path):
         ("coverage_floor = -0.1", "from 0 to 1"),
         ("accept_unchecked_judge = 'yes'", "true or false"),
         ("allocation = {control = 0}", "above 0"),
+        ("allocation = {control = inf}", "finite"),
+        ("allocation = 3", "one number above 0 for each arm"),
+        ("experiment = 3", "must be text"),
+        ("[[secondary]]\ncolumn = 3", "must be text"),
+        ("[[secondary]]\ncolumn = 'x'\ndigits = 2.5", "whole number from 0 to 9"),
+        ("[[secondary]]\ncolumn = 'x'\nmargin = inf", "finite number above 0"),
+        ("[[guardrails]]\ncolumn = 'x'\nmargin = nan", "finite number above 0"),
         ("segments = 'language'", "list of column names"),
         ("alpha = 0.1\n[decision]\nalpha = 0.1", "given twice"),
         ("decision = 3", "must be a table"),
@@ -103,7 +113,28 @@ def test_looks_are_counted_by_data_and_reruns_are_free(tmp_path):
     assert record_look(tmp_path, plan=plan, data_sha256="b").number == 2
     assert record_look(tmp_path, plan=plan, data_sha256="a").number == 1
     assert record_look(tmp_path, plan=plan, data_sha256="c").number == 3
-    assert [p.name for p in tmp_path.iterdir()] == ["looks_weekly-test.json"]
+    (ledger,) = tmp_path.iterdir()
+    assert ledger.name.startswith("looks_weekly-test-")
+    assert ledger.suffix == ".json"
+
+
+def test_every_experiment_has_its_own_ledger(tmp_path):
+    """Names that differ in case, marks or script alone share no looks."""
+    for name in ("A b", "a-b", "日本", "中国", "", "x" * 300):
+        plan = ExperimentPlan(experiment=name)
+        assert record_look(tmp_path, plan=plan, data_sha256=name).number == 1
+    assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_a_name_that_is_new_in_plans_is_no_change(tmp_path):
+    """A ledger from before a threshold existed: the first look had its default."""
+    plan = ExperimentPlan()
+    record_look(tmp_path, plan=plan, data_sha256="a")
+    (ledger,) = tmp_path.iterdir()
+    held = json.loads(ledger.read_text("utf-8"))
+    del held["looks"][0]["plan"]["bias_margin"]
+    ledger.write_text(json.dumps(held), "utf-8")
+    assert record_look(tmp_path, plan=plan, data_sha256="b").plan_changes == ()
 
 
 def test_a_plan_changed_after_the_first_look_is_told(tmp_path):
@@ -117,9 +148,15 @@ def test_a_plan_changed_after_the_first_look_is_told(tmp_path):
     assert record_look(tmp_path, plan=plan, data_sha256="a").plan_changes == ()
 
 
-def test_a_damaged_ledger_is_an_error(tmp_path):
+@pytest.mark.parametrize(
+    "text",
+    ["{", "[]", '{"looks": []}', '{"looks": [{"data_sha256": "a", "plan": {}}]}'],
+)
+def test_a_damaged_ledger_is_an_error(tmp_path, text):
     """Looks are never silently counted from 1 again."""
     plan = ExperimentPlan()
-    (tmp_path / "looks_experiment.json").write_text("{")
+    record_look(tmp_path, plan=plan, data_sha256="a")
+    (ledger,) = tmp_path.iterdir()
+    ledger.write_text(text)
     with pytest.raises(ParameterError, match="ledger of looks"):
         record_look(tmp_path, plan=plan, data_sha256="a")
