@@ -142,6 +142,34 @@ def crowded(rng: np.random.Generator) -> Iterator[Readout]:
     yield read(count_scores(pl.concat(rows), cluster="user_id"))
 
 
+def stratified(labels: int) -> Callable[[np.random.Generator], Iterator[Readout]]:
+    """No true difference; two strata of other levels, the treatment rarer in the first.
+
+    With labels the judge also lifts a quarter of the treatment's replies.
+    """
+
+    def run(rng: np.random.Generator) -> Iterator[Readout]:
+        parts = []
+        for name, level, share in (("hard", -0.8, 0.35), ("easy", 0.5, 0.65)):
+            arm = np.where(rng.random(N) < share, *ARMS[::-1])
+            truth = drawn(rng, shifted(level))
+            lift = (arm == "treatment") & (rng.random(N) < 0.25) & (labels > 0)
+            score = np.minimum(5, truth + lift)
+            parts.append(pl.DataFrame({"arm": arm, "label": truth, "score": score}))
+            parts[-1] = parts[-1].with_columns(stratum=pl.lit(name))
+        frame = pl.concat(parts)
+        counts = count_scores(frame, stratum="stratum")
+        if not labels:
+            yield read(counts)
+            return
+        frame = frame.with_columns(chance=pl.Series(rng.random(frame.height)))
+        chosen = pl.col("chance").rank("ordinal").over("arm") <= labels
+        frame = frame.with_columns(label=pl.when(chosen).then(pl.col("label")))
+        yield read(counts, labels=frame)
+
+    return run
+
+
 @dataclass(frozen=True)
 class Scenario:
     """A world, and the most often that a recommendation may be wrong in it."""
@@ -184,6 +212,18 @@ SCENARIOS = {
     "users": Scenario(
         "no difference, users with 1 to 8 requests", crowded, ("ship",), WRONG_SHIP
     ),
+    "strata": Scenario(
+        "no difference, arms mixed 35:65 over strata of other levels",
+        stratified(0),
+        ("ship",),
+        WRONG_SHIP,
+    ),
+    "strata_labels": Scenario(
+        "the same, judge lifts the treatment, 100 labels an arm",
+        stratified(100),
+        ("ship",),
+        WRONG_SHIP,
+    ),
 }
 
 
@@ -219,7 +259,9 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fast")
-@pytest.mark.parametrize("name", ["none", "harm", "inflated_labels", "missing"])
+@pytest.mark.parametrize(
+    "name", ["none", "harm", "inflated_labels", "missing", "strata", "strata_labels"]
+)
 def test_wrong_ships_are_rare(name: str) -> None:
     """Of 20 experiments without a gain at most 3 are shipped (1 in 600 by chance)."""
     rules = Counter(outcome(name, k)[0] for k in range(20))
