@@ -164,6 +164,40 @@ def test_influences_give_bland_and_altmans_interval():
     assert found.value + reach == pytest.approx(wanted[1], abs=1e-12)
 
 
+def test_the_error_of_weighted_kappa_is_fleiss_cohen_and_everitts():
+    """The influence function gives their variance; psych's interval has a slip in it.
+
+    Their variance sets each weight against its average over the *other* rater's
+    margin. psych (`roww <- rowSums(w*rs)`) takes the rater's own for the rows: with
+    that, and nothing else changed, its published interval comes out to 1e-12.
+    """
+    cohen = ORACLE["cohen1968"]
+    counts = np.array(cohen["table"], dtype=float)
+    total = counts.sum()
+    x = counts / total
+    rows, columns = x.sum(1), x.sum(0)
+    w = 1 - np.subtract.outer(np.arange(3), np.arange(3)) ** 2 / 4
+    seen, chance = (w * x).sum(), (w * np.outer(rows, columns)).sum()
+
+    def error(over_rows, over_columns):
+        off = w * (1 - chance) - np.add.outer(over_rows, over_columns) * (1 - seen)
+        spread = (x * off**2).sum() - (seen * chance - 2 * chance + seen) ** 2
+        return np.sqrt(spread / total) / (1 - chance) ** 2
+
+    z, middle = 1.959963984540054, cohen["weighted_quadratic"]
+    slip = z * error((w * columns[:, None]).sum(0), (w * rows[:, None]).sum(1))
+    assert (middle - slip, middle + slip) == pytest.approx(
+        cohen["ci_weighted"], abs=1e-11
+    )
+    label, judge = pairs(counts.astype(int))
+    found = influences(label.astype(float), judge.astype(float), np.ones(len(label)))
+    ours = found["concordance"]
+    assert ours.value == pytest.approx(middle, abs=1e-12)
+    assert np.sqrt(ours.items @ ours.items) / len(label) == pytest.approx(
+        error(w @ columns, w @ rows), rel=1e-12
+    )
+
+
 def test_unweighted_kappa_of_cohen_1968():
     """0.4915, as psych's cohen.kappa gives it."""
     cohen = ORACLE["cohen1968"]
