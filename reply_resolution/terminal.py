@@ -68,6 +68,7 @@ _AGREEMENT = (
     ("weighted_kappa", "weighted kappa"),
     ("krippendorff_alpha", "Krippendorff alpha"),
     ("gwet_ac2", "Gwet AC2"),
+    ("pearson", "Pearson"),
     ("spearman", "Spearman"),
     ("kendall_tau_b", "Kendall tau-b"),
     ("bias", "bias (judge − label)"),

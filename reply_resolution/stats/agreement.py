@@ -46,6 +46,7 @@ class Agreement:
         krippendorff_alpha: Ordinal alpha. 1 is perfect, 0 chance.
         gwet_ac2: Gwet's AC2 with quadratic weights; does not fall as kappa does
             where nearly all scores are in one level. 1 is perfect.
+        pearson: Correlation of the values as numbers, -1 to 1; 1 for any straight line.
         spearman: Rank correlation, -1 to 1.
         kendall_tau_b: Rank correlation by pairs, corrected for ties, -1 to 1.
         bias: Mean of judge minus label, points. 0 is best; above 0 the judge is
@@ -73,6 +74,7 @@ class Agreement:
     weighted_kappa: Estimate
     krippendorff_alpha: Estimate
     gwet_ac2: Estimate
+    pearson: Estimate
     spearman: Estimate
     kendall_tau_b: Estimate
     bias: Estimate

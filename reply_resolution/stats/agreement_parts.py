@@ -36,12 +36,13 @@ MEASURES = (
     "weighted_kappa",
     "krippendorff_alpha",
     "gwet_ac2",
+    "pearson",
     "spearman",
     "kendall_tau_b",
     "bias",
 )
 #: What is defined for values that are not levels of the scale.
-RANKED = ("adjacent", "spearman", "kendall_tau_b", "bias")
+RANKED = ("adjacent", "pearson", "spearman", "kendall_tau_b", "bias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,7 @@ def statistics(
     """The coefficients of a stack of tables, by name."""
     out = {
         "weighted_kappa": concordance.weighted_kappa(tables, values),
+        "pearson": concordance.pearson(tables, values),
         "spearman": concordance.spearman(tables),
         "kendall_tau_b": concordance.kendall_tau_b(tables),
     }
@@ -357,7 +359,7 @@ def _estimate(
     if np.isnan(value):
         if ":" in name:
             return Estimate(None, reason="no label of this level")
-        if name in ("spearman", "kendall_tau_b"):
+        if name in ("pearson", "spearman", "kendall_tau_b"):
             return Estimate(None, reason="one of the two columns is constant")
         return Estimate(None, reason="it is 0/0, all values are equal")
     if units < 3 or ends is None or np.isnan(ends).any():

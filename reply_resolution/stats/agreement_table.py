@@ -270,7 +270,7 @@ def _numbers(
         score, why = (
             explain_score(cell, scale=(int(low), int(high)))
             if whole
-            else (None, "missing" if cell is None else "not_a_score")
+            else (None, "not_a_score" if (cell or "").strip() else "missing")
         )
         known[cell] = (float("nan") if score is None else float(score), why or "")
         if why in ("not_a_score", "out_of_range"):

@@ -88,6 +88,15 @@ def _product_ratio(
     )
 
 
+def _pearson(x: Array, y: Array, share: Array) -> Influence:
+    # Ranges of 1 first: whether a column is constant must not depend on its unit.
+    a, b = ((v - share @ v) / (np.ptp(v) or 1.0) for v in (x, y))
+    covariance, var_x, var_y = (float(share @ v) for v in (a * b, a**2, b**2))
+    return _product_ratio(
+        covariance, var_x, var_y, a * b - covariance, a**2 - var_x, b**2 - var_y
+    )
+
+
 def _spearman(x: Array, y: Array, share: Array) -> Influence:
     # Rank of i: share of items below it plus half its ties, which is
     # _at_or_above of the mirrored values.
@@ -153,7 +162,7 @@ def _bias(x: Array, y: Array, share: Array) -> Influence:
 
 
 def influences(labels: Array, judge: Array, weights: Array) -> Mapping[str, Influence]:
-    """Spearman, Kendall's tau-b, concordance and bias with their influences.
+    """Pearson, Spearman, tau-b, concordance and bias with their influences.
 
     Args:
         labels: What people said, shape (n,), any numbers.
@@ -163,6 +172,7 @@ def influences(labels: Array, judge: Array, weights: Array) -> Mapping[str, Infl
     """
     share = weights / weights.sum()
     return {
+        "pearson": _pearson(labels, judge, share),
         "spearman": _spearman(labels, judge, share),
         "kendall_tau_b": _kendall(labels, judge, share),
         "concordance": _concordance(labels, judge, share),

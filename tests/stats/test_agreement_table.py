@@ -84,6 +84,7 @@ def test_real_values_and_other_scales():
     for name in ("exact", "adjacent", "weighted_kappa", "bias"):
         assert out["label_x"][name]["estimate"] is None
     assert out["label_x"]["confusion"] is None
+    assert out["label_x"]["pearson"]["estimate"] == pytest.approx(0.9870571120021533)
     assert any("only ranks" in w for w in out["warnings"])
 
 
@@ -159,3 +160,11 @@ def test_three_people_without_enough_in_common_are_null_with_the_reason():
     out = agreement_table(frame.with_columns(label_b=pl.lit(4.5)))
     assert out["among"] is None
     assert any("among is undefined" in w for w in out["warnings"])
+
+
+def test_an_empty_cell_is_missing_on_any_scale():
+    """Text with an empty cell: missing, not "no score", also where 0 to 1,000."""
+    frame = pl.DataFrame({"score": ["10", "", "990"], "label_x": [1, 500, 1000]})
+    out = agreement_table(frame, scale=(0, 1000))
+    assert out["label_x"]["n"] == 2
+    assert out["excluded"]["score"] == {"missing": 1}

@@ -49,56 +49,6 @@ def test_consensus_is_the_mean_without_repeats_and_without_nulls():
         consensus(labels, how="zoe")
 
 
-@pytest.mark.parametrize(
-    "criterion", ["completeness", "faithfulness", "appropriateness", "naturalness"]
-)
-def test_people_among_themselves_in_mtrag(real_data, criterion):
-    """2 to 3 of 7 annotators: alpha (krippendorff) and pooled kappa (scikit-learn)."""
-    reference = json.loads((real_data / "reference_numbers.json").read_text("utf-8"))
-    wanted = reference["mtrag_human"]["human_human"][criterion]
-    labels = (
-        pl.read_csv(real_data / "mtrag_human/human_ratings.csv")
-        .filter(criterion=criterion)
-        .select(
-            "request_id", arm="system", annotator="annotator_id", label="human_score"
-        )
-    )
-    found = annotator_agreement(labels, scale=(1, 4), resamples=200)
-    assert found.krippendorff_alpha.estimate == pytest.approx(
-        wanted["alpha_ordinal"], abs=6e-7
-    )
-    assert found.weighted_kappa.estimate == pytest.approx(
-        wanted["pairwise"]["qwk"], abs=6e-7
-    )
-    assert found.exact.estimate == pytest.approx(
-        wanted["pairwise"]["exact_agreement"], abs=6e-7
-    )
-
-
-@pytest.mark.parametrize(
-    "criterion", ["relevance", "coherence", "empathy", "surprise", "complexity"]
-)
-def test_people_among_themselves_in_hanna(real_data, criterion):
-    """Three annotators who agree little; a negative alpha is shown as it is."""
-    reference = json.loads((real_data / "reference_numbers.json").read_text("utf-8"))
-    wanted = reference["hanna"]["human_human"][criterion]
-    labels = (
-        pl.read_parquet(real_data / "hanna/human_ratings.parquet")
-        .filter(criterion=criterion)
-        .select(
-            "request_id", arm="system", annotator="annotator_id", label="human_score"
-        )
-    )
-    found = annotator_agreement(labels, resamples=200)
-    assert found.krippendorff_alpha.estimate == pytest.approx(
-        wanted["alpha_ordinal"], abs=6e-7
-    )
-    assert found.weighted_kappa.estimate == pytest.approx(
-        wanted["pairwise"]["qwk"], abs=6e-7
-    )
-    assert found.krippendorff_alpha.low < wanted["alpha_ordinal"]
-
-
 def test_an_annotator_with_three_labels_is_named():
     """Their agreement is shown, and that it says little."""
     rows = [(str(i), who, 1 + i % 5) for i in range(40) for who in "xy"]

@@ -16,11 +16,14 @@ def columns(seed, n, digits=1):
 
 @pytest.mark.parametrize(("n", "digits"), [(7, 0), (60, 0), (400, 1), (3000, 6)])
 def test_correlations_equal_scipy(n, digits):
-    """Spearman and tau-b with and without ties."""
+    """Pearson, Spearman and tau-b with and without ties, in any unit."""
     from scipy import stats
 
     x, y = columns(n, n, digits)
     found = influences(x, y, np.ones(n))
+    for unit in (1.0, 1e-9):
+        pearson = influences(x, unit * y, np.ones(n))["pearson"].value
+        assert pearson == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-12)
     assert found["spearman"].value == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-12)
     assert found["kendall_tau_b"].value == pytest.approx(
         stats.kendalltau(x, y)[0], abs=1e-12
@@ -37,7 +40,9 @@ def test_concordance_is_kappa_on_whole_scores():
     assert found["concordance"].value == pytest.approx(kappa, abs=1e-12)
 
 
-@pytest.mark.parametrize("name", ["spearman", "kendall_tau_b", "concordance", "bias"])
+@pytest.mark.parametrize(
+    "name", ["pearson", "spearman", "kendall_tau_b", "concordance", "bias"]
+)
 def test_influence_is_the_derivative_in_an_items_share(name):
     """Moving a millionth of the weight to one item moves the value accordingly."""
     x, y = columns(3, 40)
@@ -80,13 +85,14 @@ def test_jackknife_intervals_cover():
     rng = np.random.default_rng(7)
     rho = 6 / np.pi * np.arcsin(0.7 / 2)
     tau = 2 / np.pi * np.arcsin(0.7)
-    hits = np.zeros(2)
+    hits = np.zeros(3)
     for _ in range(300):
         x = rng.normal(size=100)
         y = 0.7 * x + np.sqrt(1 - 0.49) * rng.normal(size=100)
         result = agreement(y, x, scale=(-20, 20))
         assert result.ci_method == "jackknife"
         hits += [
+            result.pearson.low <= 0.7 <= result.pearson.high,
             result.spearman.low <= rho <= result.spearman.high,
             result.kendall_tau_b.low <= tau <= result.kendall_tau_b.high,
         ]
