@@ -111,7 +111,7 @@ def measure_arms(
     from reply_resolution.stats.favouring import differential_bias
 
     names = (
-        scored["arm"].drop_nulls().unique(maintain_order=True).to_list()
+        scored["arm"].drop_nulls().unique().sort().to_list()
         if "arm" in scored.columns
         else []
     )

@@ -92,7 +92,7 @@ def judge_verdict(
         probes: The judge's probe card, or None.
         rules: The rules; None takes the defaults.
         scale: Lowest and highest score.
-        control: Baseline arm, for favouring an arm; None takes the first.
+        control: Baseline arm, for favouring an arm; None takes the first by name.
         now: Time of the stamp; the current time where None.
 
     Raises:
@@ -262,6 +262,7 @@ def _joined(
         on=keys,
         how="inner",
         nulls_equal=True,
+        maintain_order="left",
     )
     if replies is not None:
         more = [k for k in label_keys(replies) if k in frame.columns]

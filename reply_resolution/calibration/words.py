@@ -300,7 +300,7 @@ def label_counts(study: Study) -> Html:
     if study.labels.is_empty():
         return _no_labels(study)
     rows = []
-    for name in study.labels["annotator"].unique(maintain_order=True):
+    for name in study.labels["annotator"].unique().sort():
         own = study.labels.filter(study.labels["annotator"] == name)
         first = own.filter(own["repeat"] == 0)
         rows.append(

@@ -164,6 +164,10 @@ def agreement(
     weight = _weights(weights, len(x))[both]
     groups = _clusters(clusters, len(x), both)
     x, y = x[both], y[both]
+    # Sums differ in the last digits with the order of their rows: always the same one.
+    order = np.lexsort((weight, y, x) if groups is None else (groups, weight, y, x))
+    x, y, weight = x[order], y[order], weight[order]
+    groups = None if groups is None else groups[order]
     whole = _check_scale(x, "label", scale) & _check_scale(y, "judge", scale)
     core = Sample(x, y, weight / weight.mean(), groups, scale, confidence)
     tabular = whole or core.few_values

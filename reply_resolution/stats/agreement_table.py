@@ -46,11 +46,11 @@ def agreement_table(
 
     Returns:
         One key per label column, `between` when there are two or more (keyed
-        "label_a|label_b"; there the second column takes the judge's place, so bias
-        is second minus first), `among` for three and more (all together: alpha, pooled
-        kappa and AC2 of any number of labels per row), `excluded` ({column: {reason:
-        cells}}), `scale`, `confidence` and `warnings`. Nothing in it is NaN; undefined
-        is None.
+        "label_a|label_b", names sorted; there the second column takes the judge's
+        place, so bias is second minus first), `among` for three and more (all
+        together: alpha, pooled kappa and AC2 of any number of labels per row),
+        `excluded` ({column: {reason: cells}}), `scale`, `confidence` and `warnings`.
+        Nothing in it is NaN; undefined is None.
 
     Raises:
         TableError: A column is missing.
@@ -107,7 +107,9 @@ def agreement_table(
             f"{scale[1]:g} ({counted}). Check the columns and the scale."
         )
     if len(columns) > 1:
-        out["between"] = {f"{a}|{b}": match(a, b) for a, b in combinations(columns, 2)}
+        out["between"] = {
+            f"{a}|{b}": match(a, b) for a, b in combinations(sorted(columns), 2)
+        }
     if len(columns) > 2:
         out["among"] = _all_together([read[c] for c in columns], scale, confidence)
         if out["among"] is None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,13 +27,14 @@ class AnnotatorAgreement:
     """How annotators match among themselves.
 
     Attributes:
-        annotators: Their names, in order of first appearance.
+        annotators: Their names, sorted.
         n_items: Items with at least two labels.
         labels: Labels per annotator (repeats not counted).
         krippendorff_alpha: Ordinal alpha over all annotators, missing labels allowed.
             1 is perfect, 0 chance, below 0 worse than chance.
         weighted_kappa: Quadratic weighted kappa over all pairs of labels of an item,
-            both orders, pooled.
+            both orders, pooled. Of two annotators it is Cohen's, and this and the
+            other coefficients are those of their entry in `pairs`.
         gwet_ac2: Gwet's AC2 over all annotators, quadratic weights. 1 is perfect.
         exact: Share of those pairs that are equal. Fraction.
         pairs: Agreement of every two annotators who share at least one item, keyed
@@ -60,7 +62,10 @@ def label_keys(frame: pl.DataFrame) -> list[str]:
 
 
 def _own_labels(labels: pl.DataFrame) -> pl.DataFrame:
-    """Labels that count: no hidden repeats, no "cannot judge"."""
+    """Labels that count: no hidden repeats, no "cannot judge".
+
+    Sorted by reply and annotator: no result depends on who comes first in a file.
+    """
     for column in ("annotator", "label"):
         if column not in labels.columns:
             raise TableError(
@@ -68,7 +73,12 @@ def _own_labels(labels: pl.DataFrame) -> pl.DataFrame:
             )
     if "repeat" in labels.columns:
         labels = labels.filter(pl.col("repeat").fill_null(0) == 0)
-    return labels.filter(pl.col("label").is_not_null())
+    own = labels.filter(pl.col("label").is_not_null())
+    return own.sort(*label_keys(own), pl.col("annotator").cast(pl.String))
+
+
+def _people(own: pl.DataFrame) -> list[str]:
+    return sorted(own["annotator"].cast(pl.String).unique())
 
 
 def consensus(labels: pl.DataFrame, *, how: str = "mean") -> pl.DataFrame:
@@ -87,14 +97,14 @@ def consensus(labels: pl.DataFrame, *, how: str = "mean") -> pl.DataFrame:
         StatisticsError: `how` is neither, or no label is left.
     """
     own = _own_labels(labels)
-    people = own["annotator"].unique(maintain_order=True).to_list()
+    people = _people(own)
     if how not in ("mean", "median"):
         if how not in people:
             raise StatisticsError(
                 f"consensus {how!r}: give 'mean', 'median' or one of the annotators "
-                f"{', '.join(map(str, people))}."
+                f"{', '.join(people)}."
             )
-        own = own.filter(pl.col("annotator") == how)
+        own = own.filter(pl.col("annotator").cast(pl.String) == how)
     middle = pl.col("label").median() if how == "median" else pl.col("label").mean()
     weight = pl.col("weight").first() if "weight" in own.columns else pl.lit(1.0)
     return own.group_by(label_keys(own), maintain_order=True).agg(
@@ -130,7 +140,7 @@ def annotator_agreement(
     """
     own = _own_labels(labels)
     keys = label_keys(own)
-    people = [str(a) for a in own["annotator"].unique(maintain_order=True)]
+    people = _people(own)
     counts = _level_counts(own, keys, scale)
     shared = counts[counts.sum(1) >= 2]
     if not len(shared):
@@ -138,9 +148,18 @@ def annotator_agreement(
             f"no item was labelled by two of the {len(people)} annotators; let two "
             "people label the same replies to see how they agree."
         )
-    alpha, kappa, ac2, same = among(
-        counts, scale, confidence=confidence, resamples=resamples, seed=seed
-    )
+    options: dict[str, Any] = {
+        "confidence": confidence,
+        "resamples": resamples,
+        "seed": seed,
+    }
+    pairs = _pairs(own, keys, people, scale, options)
+    if len(people) == 2 and pairs:
+        (two,) = pairs.values()
+        alpha, kappa = two.krippendorff_alpha, two.weighted_kappa
+        ac2, same = two.gwet_ac2, two.exact
+    else:
+        alpha, kappa, ac2, same = among(counts, scale, **options)
     notes = [
         f"{name} has only {n} labels; read their agreement with care."
         for name, n in _per_person(own).items()
@@ -154,7 +173,7 @@ def annotator_agreement(
         weighted_kappa=kappa,
         gwet_ac2=ac2,
         exact=same,
-        pairs=_pairs(own, keys, people, scale, confidence),
+        pairs=pairs,
         warnings=tuple(notes),
     )
 
@@ -232,8 +251,8 @@ def _between(found: Array, resamples: int, confidence: float) -> Estimate:
 
 
 def _per_person(own: pl.DataFrame) -> dict[str, int]:
-    rows = own.group_by("annotator", maintain_order=True).len()
-    return {str(name): int(n) for name, n in rows.iter_rows()}
+    rows = own.group_by("annotator").len().iter_rows()
+    return dict(sorted((str(name), int(n)) for name, n in rows))
 
 
 def _level_counts(
@@ -259,7 +278,7 @@ def _pairs(
     keys: Sequence[str],
     people: Sequence[str],
     scale: tuple[int, int],
-    confidence: float,
+    options: dict[str, Any],
 ) -> dict[str, Agreement]:
     wide = own.with_columns(pl.col("annotator").cast(pl.String)).pivot(
         "annotator", index=keys, values="label", aggregate_function="first"
@@ -268,12 +287,7 @@ def _pairs(
     for a, b in combinations(people, 2):
         both = wide.filter(pl.col(a).is_not_null() & pl.col(b).is_not_null())
         if len(both):
-            out[f"{a}|{b}"] = agreement(
-                both[b],
-                both[a],
-                scale=scale,
-                confidence=confidence,
-            )
+            out[f"{a}|{b}"] = agreement(both[b], both[a], scale=scale, **options)
     return out
 
 
@@ -285,11 +299,10 @@ def wide_labels(labels: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
     Returns:
         A frame with the reply's keys and one column per annotator (null where they
-        gave no label), and the annotators in order of first appearance.
+        gave no label), and the annotators, sorted.
     """
     own = _own_labels(labels).with_columns(pl.col("annotator").cast(pl.String))
-    keys = label_keys(own)
-    people = own["annotator"].unique(maintain_order=True).to_list()
+    keys, people = label_keys(own), _people(own)
     wide = own.pivot(
         "annotator", index=keys, values="label", aggregate_function="first"
     )

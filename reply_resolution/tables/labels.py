@@ -101,8 +101,8 @@ def join_labels(
         labels: Long form, as from `read_labels`.
 
     Returns:
-        The replies in their order with the labels (null where there is none), and
-        notes that count the labels whose reply is not in the table.
+        The replies in their order with the labels (null where there is none) by name
+        of the person, and notes that count the labels whose reply is not in the table.
 
     Raises:
         TableError: The labels have no arm where a request has several.
@@ -113,7 +113,8 @@ def join_labels(
     wide = labels.with_columns(annotator=_PREFIX + pl.col("annotator")).pivot(
         "annotator", index=key, values="label", aggregate_function="first"
     )
-    own = [c for c in wide.columns if c not in key]
+    own = sorted(c for c in wide.columns if c not in key)
+    wide = wide.select(*key, *own)
     joined = replies.drop(own, strict=False).join(
         wide, on=key, how="left", nulls_equal=True, maintain_order="left"
     )

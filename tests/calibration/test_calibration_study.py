@@ -13,6 +13,7 @@ from reply_resolution.calibration.study import keep, study
 from reply_resolution.calibration.verdict import CORRECT, FIT, UNFIT, CalibrationRules
 from reply_resolution.errors import LabelError
 from reply_resolution.inputs import load
+from reply_resolution.stats.agreement_table import agreement_table
 
 REPLIES = "data/calibration.csv"
 VERDICTS = "data/verdicts_calibration.jsonl"
@@ -51,6 +52,31 @@ def test_the_good_judge_passes_and_the_small_one_is_refused(found):
     assert "gives 4 to all 112 replies" in page
     assert found.comparison.better == "first"
     assert "recorded-judge agrees better" in _text(words.comparison_words(found))
+
+
+def test_two_people_have_one_kappa_everywhere(found):
+    """The page's table, its check, the stored calibration and the verb say the same."""
+    kappa = found.people.pairs["a|b"].weighted_kappa
+    assert kappa == found.people.weighted_kappa == found.calibration.people
+    verb = agreement_table(found.frame)["between"]["label_a|label_b"]
+    assert verb["weighted_kappa"] == kappa.to_dict()
+
+
+def test_the_order_of_the_label_file_changes_no_digit(demo, found, tmp_path):
+    """Rows shuffled, people in another order, a third among them: one calibration."""
+    later = demo.labels.filter(annotator="a").with_columns(
+        annotator=pl.lit("c"), label=(pl.col("label") + 1).clip(1, 5)
+    )
+    for labels in (demo.labels, pl.concat([demo.labels, later])):
+        pages = []
+        for seed in (1, 2):
+            mixed = labels.sample(fraction=1, shuffle=True, seed=seed)
+            one = study(demo, mixed, rules=CalibrationRules(), out=str(tmp_path))
+            document = one.calibration.document()
+            del document["created_at"]
+            pages.append((document, one.people, one.plan, dict(one.by_person)))
+            pages[-1] += (_text(words.numbers_table(one)), one.alternative)
+        assert pages[0] == pages[1]
 
 
 def test_probes_of_another_judge_are_not_this_judges(tmp_path):

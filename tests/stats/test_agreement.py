@@ -447,6 +447,21 @@ def test_ten_thousand_items_take_under_a_second():
     assert time.perf_counter() - start < 1
 
 
+@pytest.mark.parametrize("digits", [0, 1, 6])
+def test_rows_in_another_order_give_the_same_digits(digits):
+    """Whole scores, few averages and many values, with weights and users."""
+    rng = np.random.default_rng(8)
+    label = np.clip(rng.normal(3, 1, 150).round(digits), 1, 5)
+    judge = np.clip((label + rng.normal(0, 1, 150)).round(digits), 1, 5)
+    weights, users = rng.uniform(0.5, 2, 150), rng.integers(0, 60, 150)
+    order = rng.permutation(150)
+    for more in ({}, {"weights": weights}, {"clusters": users}):
+        moved = {name: values[order] for name, values in more.items()}
+        found = agreement(judge, label, resamples=200, **more)
+        again = agreement(judge[order], label[order], resamples=200, **moved)
+        assert again == found
+
+
 # Coverage
 
 _TRUTHS = {

@@ -168,3 +168,13 @@ def test_an_empty_cell_is_missing_on_any_scale():
     out = agreement_table(frame, scale=(0, 1000))
     assert out["label_x"]["n"] == 2
     assert out["excluded"]["score"] == {"missing": 1}
+
+
+def test_neither_the_order_of_rows_nor_of_people_changes_a_digit(demo):
+    """Pairs of people are keyed and computed by name; rows may come as they like."""
+    first = demo.filter(vote=0)
+    found = agreement_table(first, labels=["label_a", "label_b"])
+    mixed = first.sample(fraction=1, shuffle=True, seed=4)
+    again = agreement_table(mixed, labels=["label_b", "label_a"])
+    for key in ("label_a", "label_b", "between"):
+        assert again[key] == found[key]
