@@ -203,6 +203,22 @@ def test_a_file_that_is_no_table_is_1(run: Run, tmp_path: Path, kind: str) -> No
     assert "table.csv" in err
 
 
+@pytest.mark.parametrize(
+    "words", [("nobody.csv",), ("nobody.parquet",), ("TABLE", "--labels", "people.csv")]
+)
+def test_agreement_says_a_wrong_file_in_one_line(
+    run: Run, table: Path, words: tuple[str, ...]
+) -> None:
+    """A misspelt table, and a file where a column belongs: one line, no traceback."""
+    given = [str(table) if word == "TABLE" else word for word in words]
+    code, out, err = run("agreement", *given)
+    assert (code, out) == (1, "")
+    assert err.startswith("reply-resolution agreement: ")
+    assert words[-1] in err
+    assert err.count("\n") == 1
+    assert "not a file" in err or "does not exist" in err
+
+
 def test_agreement_json(run: Run, root: Path, tmp_path: Path) -> None:
     """Each label column has its block, and the annotators theirs."""
     data = root / "data"

@@ -163,7 +163,8 @@ def _need(frame: pl.DataFrame, column: str) -> None:
     if column not in frame.columns:
         raise TableError(
             f"the table has no column {column!r}; it has {', '.join(frame.columns)}. "
-            "Name the judge's column with --judge and the labels with --labels."
+            "Name the judge's column with --judge and the columns of labels (of this "
+            "table, not a file) with --labels."
         )
 
 
