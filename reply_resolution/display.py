@@ -180,12 +180,13 @@ def table(
     rows = list(rows)
     columns = list(rows[0]) if rows else list(headers or {})
     headers = headers or {}
-    head = element(
-        "tr", *(element("th", headers.get(c, c), scope="col") for c in columns)
-    )
     # JupyterLab sets every cell to the right: good for numbers, not for sentences.
     prose = {c for c in columns if any(len(str(r.get(c))) > _PROSE for r in rows)}
     left = {c: {"style": "text-align:left"} if c in prose else {} for c in columns}
+    head = element(
+        "tr",
+        *(element("th", headers.get(c, c), scope="col", **left[c]) for c in columns),
+    )
     body = element("tbody")
     for row in rows:
         cells: Sequence[ET.Element] = [

@@ -12,10 +12,15 @@ import io
 import json
 from pathlib import Path
 import re
+import sys
 import tokenize
 from typing import Any
 
-from reply_resolution.errors import ParameterError, ReportError
+from reply_resolution.errors import (
+    ParameterError,
+    ReplyResolutionError,
+    ReportError,
+)
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -217,10 +222,26 @@ def read_parameter_file(path: str | Path) -> dict[str, Any]:
     }
 
 
+def _show_errors_short() -> None:
+    """The message says what to do; twenty lines of our code above it do not."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    if shell is None:
+        return
+
+    def show(self: Any, *found: Any, **_: Any) -> None:  # noqa: ANN401
+        self.showtraceback(found[:3], exception_only=True)
+
+    shell.set_custom_exc((ReplyResolutionError,), show)
+
+
 def check_parameters(namespace: Mapping[str, Any]) -> None:
     """Refuse what papermill lets pass: an unknown parameter, a wrong type.
 
     Call it in the cell after the notebook's parameters, `check_parameters(globals())`.
+    In a notebook our errors are from then on shown as their message, without the
+    traceback (`%tb` shows it).
+
     It reads the session's history: the parameters cell (only annotated assignments)
     says what is known, and papermill's injected cell (it begins with "# Parameters")
     says what was given. In a JupyterLab session there is no injected cell and only
@@ -232,6 +253,7 @@ def check_parameters(namespace: Mapping[str, Any]) -> None:
     Raises:
         ParameterError: Names what was given, what is known and the nearest name.
     """
+    _show_errors_short()
     history = [source for source in namespace.get("In", []) if source.strip()]
     known: dict[str, str] = {}
     injected: dict[str, None] = {}

@@ -144,6 +144,19 @@ def test_a_failing_notebook_leaves_no_half_report(
     assert sorted(p.name for p in out.iterdir()) == ["toy.failed.ipynb"]
 
 
+def test_an_error_of_ours_is_shown_without_our_code(tmp_path: Path) -> None:
+    """In a notebook a wrong file name is one message, and still stops the run."""
+    given = {"replies": "no-such.csv"}
+    with pytest.raises(ReportError, match=r"TableError.*no-such"):
+        run_report("04_experiment_readout", given, out=tmp_path, pdf=False)
+    (kept,) = tmp_path.glob("*.failed.ipynb")
+    book = nbformat.read(kept, as_version=4)
+    outputs = [o for c in book.cells for o in c.get("outputs", [])]
+    (error,) = (o for o in outputs if o.output_type == "error")
+    assert "no-such.csv" in error.evalue
+    assert len("\n".join(error.traceback).splitlines()) < 5
+
+
 def test_bare_papermill_refuses_an_unknown_name(notebook: Path, tmp_path: Path) -> None:
     """The check cell itself stops what papermill only logs."""
     import papermill

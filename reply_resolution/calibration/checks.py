@@ -113,13 +113,17 @@ def check_agreement(
             "look",
             f"{text}: the interval straddles it",
             corrects=True,
-            change=_more_labels(kappa, n, floor) if kappa.estimate > floor else better,
+            change=_more_labels(kappa, n, floor, rules.min_labels)
+            if kappa.estimate > floor
+            else better,
         )
     return CalibrationCheck("agreement", "ok", text)
 
 
-def _more_labels(kappa: Estimate, n: int, floor: float) -> str:
+def _more_labels(kappa: Estimate, n: int, floor: float, least: int) -> str:
     """How many labels would bring the interval above the floor, at this estimate."""
+    if n < least:  # one number of labels to aim at is enough
+        return "labels up to the minimum"
     assert kappa.estimate is not None
     assert kappa.low is not None
     # On Fisher's z the width falls with the root of the number of labels.
@@ -151,6 +155,13 @@ def check_people(
             f"{text}. People agree less with each other than the judge is asked to: "
             "the rubric leaves too much open",
             change="people discuss their disagreements, and the wording settles them",
+        )
+    if kappa.low is not None and kappa.low < rules.kappa_floor:
+        return CalibrationCheck(
+            "people",
+            "look",
+            f"{text}: not settled",
+            change="more replies that both label",
         )
     return CalibrationCheck("people", "ok", text)
 

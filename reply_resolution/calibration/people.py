@@ -45,12 +45,19 @@ def take_labels(
 
     Raises:
         LabelError: A person of a session already has labels in the table, or is
-            spelt in two ways.
+            spelt in two ways; a batch run finds no labels of the annotator.
     """
     annotator = annotator.strip()
     if not annotator:
         return Labelling(data.labels, None, "")
     if not interactive:
+        kept = Path(out) / "labels" / f"{annotator}.jsonl"
+        if not kept.is_file():
+            raise LabelError(
+                f"there are no labels of {annotator!r} in {kept.parent}. Labels given "
+                "in JupyterLab are kept beside the notebook: run with --out "
+                "notebooks/out (where its `out` was), or leave annotator empty."
+            )
         return Labelling(all_labels(data, out), None, "")
     session = label_session(data, annotator, n=n, seed=seed, out=out)
     if session.done:
@@ -58,7 +65,7 @@ def take_labels(
     words = (
         f"{annotator} has answered {session.answered} of {session.total}. Until all "
         "are answered, nothing about scores and labels is shown on this page: it would "
-        'lead whoever labels. Go to "Label replies yourself" below.'
+        'lead whoever labels. Go on under "Label replies yourself".'
     )
     if n > data.replies.height:
         words += f" ({n} were asked for; there are {data.replies.height} replies.)"

@@ -273,7 +273,11 @@ def keep(study: Study, out: str, cache: str = "") -> str:
     """
     found = study.calibration
     if found is None:
-        return f"No calibration was written: {study.problem}."
+        former = Path(out) / "calibration.json"
+        return (
+            f"No calibration was written: {study.problem.rstrip('.')}."
+            + f" The former one is still in {former}." * former.exists()
+        )
     words = f"Calibration written: {found.save(f'{out}/calibration.json').name}"
     if cache and found.metric_version and found.judge_id:
         from reply_resolution.judge.cache import Cache

@@ -18,7 +18,6 @@ from reply_resolution.display import (
     table,
 )
 from reply_resolution.judge.probes import load_probes
-from reply_resolution.judge.rubric import Rubric
 from reply_resolution.labeling.explore import browse_static
 from reply_resolution.plots import Figure
 from reply_resolution.plots.calibration import (
@@ -28,8 +27,6 @@ from reply_resolution.plots.calibration import (
 )
 from reply_resolution.stats.agreement import Agreement
 from reply_resolution.stats.agreement_parts import Estimate
-
-_HEADERS = {"level": "Score", "meaning": "Means"}
 
 
 def read_words(study: Study) -> Html:
@@ -75,18 +72,30 @@ def _verdict(name: str, calibration: Any) -> Html:  # noqa: ANN401
         " ",
         element("strong", f"{name}: {verdict}."),
         f" Weighted kappa with people {span(calibration.kappa)} on "
-        f"{count(calibration.n)} replies; floor "
+        f"{count(calibration.n)} replies labelled by {_people(calibration)}; floor "
         f"{number(calibration.rules.kappa_floor)}.",
     )
+    if not calibration.reasons:  # fit: what it does not say
+        items += _open_checks(calibration)
     if calibration.pending:  # how far a first look may be trusted
         items += [element("li", warning) for warning in calibration.warnings]
     return html(head, *([element("ul", *items)] if items else []))
 
 
-def rubric_levels() -> Html:
-    """The five levels of the rubric."""
-    rows = [{"level": str(n), "meaning": text} for n, text in Rubric.default().levels]
-    return table(rows, headers=_HEADERS, caption="The rubric's levels")
+def _people(calibration: Any) -> str:  # noqa: ANN401
+    names = list(calibration.details.get("annotators") or {})
+    return ", ".join(names) or "people"
+
+
+def _open_checks(calibration: Any) -> list[Any]:  # noqa: ANN401
+    """What is not measured, and what deserves a look, although the judge is fit."""
+    looks = [c for c in calibration.checks if c.mark == "look"]
+    items = [element("li", f"To look at: {c.title}: {c.text}.") for c in looks]
+    for check in calibration.checks:
+        if check.mark == "none":
+            more = f" To measure it: {check.change}." if check.change else ""
+            items.append(element("li", f"Not measured: {check.title}.{more}"))
+    return items
 
 
 def worked_examples(study: Study) -> Html:
@@ -117,68 +126,24 @@ def worked_examples(study: Study) -> Html:
     )
 
 
-def plan_table(study: Study) -> Html:
-    """What 50, 100, 200, 400 labels would tell."""
-    rows = [
-        {
-            "labels": count(row.labels),
-            "kappa": f"{number(row.kappa_low)} to {number(row.kappa_high)}",
-            "bias": f"±{number(row.bias_half_width)}",
-            "effect": f"±{number(row.effect_half_width)}",
-        }
-        for row in study.plan.rows
-    ]
-    headers = {
-        "labels": "Labels",
-        "kappa": "Weighted kappa, interval expected",
-        "bias": "Judge minus people, points",
-        "effect": "Corrected effect (half in each arm), points",
-    }
-    return table(rows, headers=headers, caption="What a number of labels would tell")
-
-
-def plan_words(study: Study) -> Html:
-    """How many labels the decision needs, in sentences."""
-    plan = study.plan
-    floor = number(study.rules.kappa_floor)
-    words = [f"This expects {plan.assumption}."]
-    words.append(
-        f"About {count(max(plan.for_floor, study.rules.min_labels))} labels put the "
-        f"interval of kappa above {floor}."
-        if plan.for_floor
-        else f"No number of labels puts kappa ({number(plan.kappa)}) safely above "
-        f"{floor}."
-    )
-    words.append(
-        f"{count(plan.for_effect)} labels in each arm let the corrected effect find "
-        "the worthwhile gain in four of five experiments."
-        if plan.for_effect
-        else "The corrected effect cannot find the worthwhile gain however many "
-        "replies are labelled: more replies must be judged."
-    )
-    words.append(
-        f"{count(plan.for_margin)} labels in each arm show a favour for one arm to "
-        f"±{number(study.rules.favour_margin)} points."
-    )
-    return says(" ".join(words))
-
-
 def confusion(study: Study) -> Figure | Html:
     """Confusion tables as a figure, or why there is none."""
     if not any(a.confusion for a in study.by_person.values()):
-        return _no_labels(study)
+        return no_labels(study)
     return confusion_map(study.by_person, judge="judge")
 
 
 def level_bias(study: Study) -> Figure | Html:
     """Bias by level as a figure, or why there is none."""
     if not any(a.level_bias for a in study.by_person.values()):
-        return _no_labels(study)
+        return no_labels(study)
     return bias_by_level(study.by_person)
 
 
 def kappas(study: Study) -> Figure | Html:
     """Every weighted kappa on one axis."""
+    if study.waiting:
+        return no_labels(study)
     rows: dict[str, Estimate] = {
         f"judge with {name}": a.weighted_kappa for name, a in study.by_person.items()
     }
@@ -195,7 +160,7 @@ def kappas(study: Study) -> Figure | Html:
     if study.other is not None:
         rows[f"{study.other_name} with people"] = study.other.kappa
     if not any(e.estimate is not None for e in rows.values()):
-        return _no_labels(study)
+        return no_labels(study)
     return agreement_axis(rows, floor=study.rules.kappa_floor, people=people)
 
 
@@ -218,7 +183,7 @@ def numbers_table(study: Study) -> Html:
             " and ".join(pair.split("|")): a for pair, a in study.people.pairs.items()
         }
     if not columns:
-        return _no_labels(study)
+        return no_labels(study)
     rows: list[dict[str, str]] = [
         {"measure": "Replies", **{k: count(a.n) for k, a in columns.items()}}
     ]
@@ -243,7 +208,7 @@ def disagreements(study: Study, *, rows: int = 6) -> Html:
     """The replies on which judge and people differ most, largest first."""
     labels = [c for c in study.frame.columns if c.startswith("label_")]
     if not labels:
-        return _no_labels(study)
+        return no_labels(study)
     return browse_static(labelled(study), rows=rows)
 
 
@@ -272,7 +237,7 @@ def segments_table(study: Study) -> Html:
         if found is None
     ]
     if study.labels.is_empty():
-        return _no_labels(study)
+        return no_labels(study)
     if not rows:
         return says("Nowhere are there enough labels to look within.")
     headers = {
@@ -293,31 +258,6 @@ def _segment_row(name: str, found: Agreement) -> dict[str, str]:
         "kappa": span(found.concordance),
         "bias": span(found.bias, sign=True),
     }
-
-
-def label_counts(study: Study) -> Html:
-    """How many labels each person gave, and what they could not judge."""
-    if study.labels.is_empty():
-        return _no_labels(study)
-    rows = []
-    for name in study.labels["annotator"].unique().sort():
-        own = study.labels.filter(study.labels["annotator"] == name)
-        first = own.filter(own["repeat"] == 0)
-        rows.append(
-            {
-                "person": str(name),
-                "labels": count(first["label"].count()),
-                "cannot": count(first["label"].null_count()),
-                "repeats": count(len(own) - len(first)),
-            }
-        )
-    headers = {
-        "person": "Annotator",
-        "labels": "Labels",
-        "cannot": "No label, or cannot judge",
-        "repeats": "Hidden repeats",
-    }
-    return table(rows, headers=headers, caption="Labels so far")
 
 
 def steady_words(study: Study) -> Html:
@@ -348,12 +288,20 @@ def alternative_words(study: Study) -> Html:
     """The alternative-annotator test, or why it does not apply."""
     found = study.alternative
     if found is None:
-        return _no_labels(study)
+        return no_labels(study)
     if not found.applies:
         return says(found.reason)
+    n = min(one.n_items for one in found.annotators)
+    if n < study.rules.min_labels:
+        return says(
+            f"Whether the judge may stand in for a person is not settled: "
+            f"{count(n)} replies that the others labelled too; "
+            f"{count(study.rules.min_labels)} are asked for."
+        )
     may = "may" if found.passed else "may not"
     return says(
-        f"Leaving one annotator out at a time, the judge is as close to the others for "
+        f"On {count(n)} replies or more that several people labelled, leaving one of "
+        "them out at a time: the judge is as close to the others for "
         f"{percent(found.winning_rate)} of them (the test asks for 50%): it {may} "
         "stand in for a person. On a typical reply it is at least as close as a person "
         f"with probability {number(found.advantage)}."
@@ -364,7 +312,7 @@ def comparison_words(study: Study) -> Html:
     """The second judge against this one, on the same labels."""
     found = study.comparison
     if study.labels.is_empty():
-        return _no_labels(study)
+        return no_labels(study)
     if found is None:
         return says("No second judge was given.")
     difference = found.kappa_difference
@@ -385,7 +333,7 @@ def comparison_words(study: Study) -> Html:
 def checks_table(study: Study) -> Html:
     """Every check of the verdict, measured or not."""
     if study.calibration is None:
-        return _no_labels(study)
+        return no_labels(study)
     return study.calibration.checks_table(f"The checks of {study.name}")
 
 
@@ -405,7 +353,8 @@ def provenance_list(study: Study, *lines: str) -> Html:
     return html(element("ul", *items, class_="provenance"))
 
 
-def _no_labels(study: Study) -> Html:
+def no_labels(study: Study) -> Html:
+    """Why there is nothing to show."""
     return says("Hidden while you label." if study.waiting else "No labels yet.")
 
 

@@ -250,12 +250,22 @@ class LabelSession:
         """Label in a terminal: one key and Enter for each card, "q" to stop."""
         view.run_terminal(self, ask, say)
 
-    def to_csv(self, path: str | Path) -> None:
-        """Write the cards as a spreadsheet: token, texts, and a column for labels."""
-        view.write_sheet(self, Path(path))
+    def to_csv(self, path: str | Path) -> str:
+        """Write the cards as a spreadsheet: token, texts, and a column for labels.
 
-    def from_csv(self, path: str | Path) -> int:
-        """Take the labels of a filled spreadsheet; how many answers were new.
+        Returns:
+            What was written and how to fill it, in words.
+
+        Raises:
+            LabelError: The file is there and holds labels that were not read back.
+        """
+        return view.write_sheet(self, Path(path))
+
+    def from_csv(self, path: str | Path) -> str:
+        """Take the labels of a filled spreadsheet; all of them or none.
+
+        Returns:
+            How many were read, new and left blank, in words.
 
         Raises:
             LabelError: A token or label is not known; then nothing is taken.

@@ -144,7 +144,7 @@ def widget(session: "LabelSession") -> Any:  # noqa: ANN401
         status.value = status_line(session.progress(), message, _HELP)
         done = heading(
             f"All {session.total} are answered. Thank you. Now run all cells again "
-            "(Run > Run All Cells): the answer at the top then rests on your labels."
+            "(Run > Run All Cells): the answer at the top then takes your labels in."
         )
         shown = _shown(session.card) if session.card else [done]
         card.value = html(*shown).markup
@@ -232,7 +232,7 @@ def summary_table(session: "LabelSession") -> Html:
     return table([row], caption="Labelling session")
 
 
-def write_sheet(session: "LabelSession", path: Path) -> None:
+def write_sheet(session: "LabelSession", path: Path) -> str:
     """Write the cards as CSV for a spreadsheet (UTF-8 with a byte order mark)."""
     answers = session.answers()
     rows = []
@@ -250,15 +250,42 @@ def write_sheet(session: "LabelSession", path: Path) -> None:
                 "note": _inert(answer["note"]),
             }
         )
+    untaken = _labels_in(path) - {(r["item"], r["label"]) for r in rows}
+    if untaken:
+        raise LabelError(
+            f"{path.name} holds {len(untaken)} labels that were not read back yet. "
+            f'Take them first, from_csv("{path.name}"), or write to another name.'
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             pl.DataFrame(rows).write_csv(file, include_bom=True)
     except OSError as error:
         raise LabelError(f"{path} cannot be written: {error.strerror}.") from error
+    low, high = session.rubric.scale
+    return (
+        f"{len(rows)} rows written to {path}. Fill the column label with {low} to "
+        f'{high} or "cannot judge"; an empty cell is not answered yet.'
+    )
 
 
-def read_sheet(session: "LabelSession", path: Path) -> int:
+def _labels_in(path: Path) -> set[tuple[str, str]]:
+    """Items and labels that are filled in a sheet; none where there is no such file."""
+    if not path.exists():
+        return set()
+    frame = read_table(path).frame
+    item, label = (find_column(frame.columns, n) for n in ("item", "label"))
+    if item is None or label is None:
+        raise LabelError(
+            f"{path.name} is there already and is not a sheet of labels; write to "
+            "another name."
+        )
+    cells = frame.select(pl.col(item, label).cast(pl.String).str.strip_chars())
+    found = {(i, given, explain_score(given)[0]) for i, given in cells.rows() if given}
+    return {(i, given if score is None else str(score)) for i, given, score in found}
+
+
+def read_sheet(session: "LabelSession", path: Path) -> str:
     """Take the labels of a filled sheet into the session; all of them or none.
 
     Empty labels are unanswered; "cannot judge", "n/a" and 0 are missing labels.
@@ -273,7 +300,9 @@ def read_sheet(session: "LabelSession", path: Path) -> int:
     known, answers = {card.token for card in session.cards()}, session.answers()
     wrong: list[str] = []
     given: dict[str, tuple[int | None, str]] = {}
-    for place, record in enumerate(frame.iter_rows(named=True), start=1):
+    read_as: list[str] = []
+    # Rows as the spreadsheet counts them: the header is row 1.
+    for place, record in enumerate(frame.iter_rows(named=True), start=2):
         token, text, note = (
             "" if name is None else str(record[name] or "").strip()
             for name in names.values()
@@ -289,6 +318,8 @@ def read_sheet(session: "LabelSession", path: Path) -> int:
             wrong.append(f"row {place}: the item {token!r} stands twice")
         elif reason is not None:
             wrong.append(f"row {place}: {text!r} is no label")
+        elif label is not None and text != str(label):
+            read_as.append(f"row {place}: {text!r} as {label}")
         given[token] = (label, note)
     if wrong:
         low, high = session.rubric.scale
@@ -303,7 +334,11 @@ def read_sheet(session: "LabelSession", path: Path) -> int:
         if old is None or (old["label"], _inert(old["note"])) != (label, note):
             session.answer(token, label, note)
             new += 1
-    return new
+    blank = len(known - given.keys() - answers.keys())
+    words = f"{len(given)} labels read, {new} of them new; {blank} rows not answered."
+    if read_as:
+        words += f" Read: {'; '.join(read_as)}."
+    return f"{words} Run all cells." if new else words
 
 
 def _inert(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 import polars as pl
 import pytest
 
-from reply_resolution.calibration import words
+from reply_resolution.calibration import label_words, words
 from reply_resolution.calibration.people import all_labels, label_session, take_labels
 from reply_resolution.calibration.study import keep, study
 from reply_resolution.calibration.verdict import CORRECT, FIT, UNFIT, CalibrationRules
@@ -102,12 +102,12 @@ def test_every_piece_of_the_page_is_made(found):
         words.disagreements(found),
         words.segments_table(found),
         words.steady_words(found),
-        words.plan_table(found),
-        words.plan_words(found),
-        words.label_counts(found),
+        label_words.plan_table(found),
+        label_words.plan_words(found),
+        label_words.label_counts(found),
         words.checks_table(found),
         words.provenance_list(found, "kept"),
-        words.rubric_levels(),
+        label_words.rubric_levels(),
     ]
     for piece in pieces:
         assert not re.search(r"\bnan\b", _text(piece).lower())
@@ -149,7 +149,7 @@ def test_no_labels_yet(demo, tmp_path):
     assert empty.calibration is None
     assert "no labels yet" in _text(words.answer(empty))
     assert empty.plan.rows[0].labels == 50
-    assert "to be equal in 70%" in _text(words.plan_words(empty))
+    assert "to be equal in 70%" in _text(label_words.plan_words(empty))
     assert "No calibration was written" in keep(empty, str(tmp_path))
     assert not list(tmp_path.iterdir())
     for piece in (
@@ -160,7 +160,7 @@ def test_no_labels_yet(demo, tmp_path):
         words.disagreements,
         words.segments_table,
         words.checks_table,
-        words.label_counts,
+        label_words.label_counts,
         words.steady_words,
         words.comparison_words,
     ):
@@ -185,7 +185,7 @@ def test_twenty_labels_of_your_own_enter(demo, tmp_path):
     assert result.by_person["anna"].exact.estimate == 1
     assert result.alternative.applies
     assert result.calibration.verdict in (FIT, CORRECT)
-    assert "anna" in _text(words.label_counts(result))
+    assert "anna" in _text(label_words.label_counts(result))
 
 
 def _label_all(session, truth):
@@ -217,7 +217,7 @@ def test_nothing_is_shown_while_somebody_labels(demo, tmp_path):
         words.disagreements,
         words.segments_table,
         words.comparison_words,
-        words.label_counts,
+        label_words.label_counts,
         words.checks_table,
     ):
         assert "Hidden while you label" in _text(piece(result)), piece.__name__
@@ -234,6 +234,20 @@ def test_a_batch_run_takes_the_labels_that_are_kept(demo, tmp_path):
     assert given.session is None
     assert not given.waiting
     assert "Anna" in given.labels["annotator"].to_list()
+
+
+def test_a_batch_run_without_the_annotators_labels_says_where_they_are(demo, tmp_path):
+    """Labels kept beside the notebook are not left out without a word."""
+    options = {"n": 3, "seed": 7, "out": str(tmp_path / "other")}
+    with pytest.raises(LabelError, match="--out notebooks/out"):
+        take_labels(demo, "sam", **options, interactive=False)
+
+
+def test_the_answer_names_who_labelled_and_what_is_open(found):
+    """A judge that is fit still says what was not measured."""
+    page = _text(words.answer(found))
+    assert "replies labelled by a, b; floor" in page
+    assert "Not measured:" in page
 
 
 def test_one_person_is_not_two_by_a_capital_letter(demo, tmp_path):

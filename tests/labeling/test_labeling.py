@@ -458,13 +458,31 @@ def test_a_spreadsheet_goes_out_blind_and_comes_back(tmp_path: Path):
         pl.Series("note", ["", "clear", "", ""]),
     )
     filled.write_csv(sheet, separator=";")
-    assert session.from_csv(sheet) == 2
-    assert session.from_csv(sheet) == 0
+    assert "3 labels read, 2 of them new; 1 rows not" in session.from_csv(sheet)
+    assert "0 of them new" in session.from_csv(sheet)
     assert session.answered == 3
     again, _ = open_at(tmp_path / "a.jsonl", 4)
     given = again.answers().values()
     assert Counter(a["label"] for a in given) == {3: 1, 5: 1, None: 1}
     assert [a["note"] for a in given if a["note"]] == ["clear"]
+
+
+def test_a_filled_sheet_is_not_written_over(tmp_path: Path):
+    """Labels that were not read back keep their file; what was read may be renewed."""
+    session, _ = open_at(tmp_path / "a.jsonl", 3)
+    sheet = tmp_path / "sheet.csv"
+    assert "3 rows written" in session.to_csv(sheet)
+    assert "3 rows written" in session.to_csv(sheet)
+    frame = pl.read_csv(sheet, infer_schema=False)
+    frame.with_columns(pl.Series("label", ["4", "4/5", ""])).write_csv(sheet)
+    with pytest.raises(LabelError, match="holds 2 labels that were not read back"):
+        session.to_csv(sheet)
+    assert "Read: row 3: '4/5' as 4." in session.from_csv(sheet)
+    assert "3 rows written" in session.to_csv(sheet)
+    assert pl.read_csv(sheet, infer_schema=False)["label"].to_list() == ["4", "4", ""]
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(LabelError, match="not a sheet of labels"):
+        session.to_csv(tmp_path / "other.csv")
 
 
 def test_a_wrong_spreadsheet_is_refused_whole(tmp_path: Path):
@@ -474,9 +492,9 @@ def test_a_wrong_spreadsheet_is_refused_whole(tmp_path: Path):
     session.to_csv(sheet)
     tokens = [card.token for card in session.cards()]
     for rows, message in (
-        ([(tokens[0], "4"), (tokens[1], "7")], r"row 2: '7' is no label"),
-        ([(tokens[0], "4"), ("abc", "3")], r"row 2: the item 'abc' is not of this"),
-        ([(tokens[0], "4"), (tokens[0], "3")], r"row 2: the item .* stands twice"),
+        ([(tokens[0], "4"), (tokens[1], "7")], r"row 3: '7' is no label"),
+        ([(tokens[0], "4"), ("abc", "3")], r"row 3: the item 'abc' is not of this"),
+        ([(tokens[0], "4"), (tokens[0], "3")], r"row 3: the item .* stands twice"),
     ):
         sheet.write_text("item,label\n" + "".join(f"{t},{v}\n" for t, v in rows))
         with pytest.raises(LabelError, match=message):
