@@ -79,7 +79,7 @@ def differs(wanted: Any, found: Any) -> bool:
         return False
     if isinstance(found, Drawn):
         spread = (found.p * (found.tails - found.p) / 20_000) ** 0.5
-        return not abs(float(wanted) - found.p) <= 4.5 * spread + 1.01e-4
+        return not abs(float(wanted) - found.p) <= 4 * spread + 1.01e-4
     if not isinstance(wanted, Decimal):
         return any(value != wanted for value in np.atleast_1d(found))
     values = [float(value) for value in np.atleast_1d(found)]
@@ -273,10 +273,11 @@ def arms(
         else:
             values = np.unique(np.concatenate(whole))
             c, d = ((v[:, None] == values).sum(0) for v in (whole[1], whole[0]))
-            absolute, doubled = (
-                permutation_test(c, d, values=values, convention=how).pvalue
-                for how in ("absolute", "doubled")
-            )
+            absolute = doubled = permutation_test(c, d, values=values).pvalue
+            if len(values) < 10:  # with many values the conventions hardly differ
+                doubled = permutation_test(
+                    c, d, values=values, convention="doubled"
+                ).pvalue
             t = stats.ttest_ind(x, y, equal_var=False)
         return {
             "n_a": (found.n_treatment, len(x)),
@@ -448,7 +449,7 @@ def llm_rubric_real(folder: Path) -> Any:
         "ppi": corrected(frame, *columns),
         "ab_independent": arms(
             frame,
-            {"human_score": 1, "judge_score": 50},
+            {"human_score": 1, "judge_score": 64},
             "system_0_vs_system_1",
             "system_0_vs_system_2",
             "system_1_vs_system_2",
