@@ -335,6 +335,8 @@ def test_a_key_held_down_in_the_browser_labels_once(
 
 def test_exploring_by_keys_and_mouse(lab: tuple[str, str, Path], page: Any):
     """Next, score, arm, pair mate; the dropdown; markup in texts stays text."""
+    from playwright.sync_api import expect
+
     work = lab[2]
     rows = [
         {
@@ -358,7 +360,7 @@ def test_exploring_by_keys_and_mouse(lab: tuple[str, str, Path], page: Any):
     def press(key: str, place: str, shows: str) -> None:
         box.press(key)
         until(page, lambda text: text == place)
-        assert shows in output.first.inner_text()
+        expect(output.first).to_contain_text(shows)
 
     box.click()
     press("j", "2 / 20", "Answer 1.")
@@ -371,7 +373,7 @@ def test_exploring_by_keys_and_mouse(lab: tuple[str, str, Path], page: Any):
     until(page, lambda text: text == "20 / 20")
     output.locator("select").first.select_option(label="B")
     until(page, lambda text: text == "10 / 10")
-    assert "Reason 19." in output.first.inner_text()
+    expect(output.first).to_contain_text("Reason 19.")
     assert "<script>window.hacked=1</script>" in output.first.inner_text()
     assert page.locator(".jp-OutputArea-output img").count() == 0
     assert page.evaluate("window.hacked") is None
