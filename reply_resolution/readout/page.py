@@ -89,7 +89,8 @@ def _effect_lines(document: Document, treatment: Document) -> list[ET.Element]:
             f"({_sure(main)}), {origin}.",
         ],
         [
-            f"A {name} reply scores above a {control} reply ",
+            f"A {name} reply scores above a {control} reply "
+            + "of its stratum " * bool(document["experiment"]["strata"]),
             element("b", display.percent(treatment["win_probability"])),
             " of the time, ties half "
             f"({_percent_interval(treatment['win_probability_ci'])}; 50% is no "
