@@ -31,6 +31,7 @@ from reply_resolution.stats.cuts import (
 from reply_resolution.stats.integrity import MissingScores, missing_score_test
 from reply_resolution.stats.power import AnalysisPlan
 from reply_resolution.stats.power_assumptions import Assumption
+from reply_resolution.stats.strata import stratum_of
 
 if TYPE_CHECKING:
     from reply_resolution.inputs import Inputs
@@ -251,8 +252,17 @@ def check_collapse(
         missing=_missing(frame, arms),
         seed=seed,
         sources=data.sources,
-        notes=data.notes,
+        notes=(*data.notes, *_strata_note(frame, unit)),
         provenance_note=data.provenance_note,
+    )
+
+
+def _strata_note(frame: pl.DataFrame, unit: str) -> tuple[str, ...]:
+    if unit == "pairs" or stratum_of(frame) is None:
+        return ()
+    return (
+        "The arms are compared here without their strata: look at the advice and the "
+        "power only. The readout compares within them.",
     )
 
 

@@ -20,6 +20,7 @@ from reply_resolution.stats.length_effects import (
     length_effect,
     pairs_by_kind,
 )
+from reply_resolution.stats.strata import stratum_of
 from reply_resolution.tables.labels import join_labels
 
 
@@ -370,6 +371,7 @@ def _effects(
             treatment=arm,
             pair="request_id" if paired else None,
             cluster="user_id" if users else None,
+            stratum=stratum_of(frame),
         )
         for arm in frame["arm"].unique(maintain_order=True)
         if arm != control

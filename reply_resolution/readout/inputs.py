@@ -16,6 +16,7 @@ from reply_resolution.readout.checks import Check
 from reply_resolution.readout.experiment_plan import ExperimentPlan
 from reply_resolution.readout.judge import labelled_rows
 from reply_resolution.stats.counts import ScoreCounts, count_scores
+from reply_resolution.stats.strata import stratum_of
 
 #: Texts (reasons, examples, lengths) are read on at most this many replies.
 SAMPLE = 20_000
@@ -141,7 +142,7 @@ def read_rows(
         number = pl.col(user).cast(pl.String).cast(pl.Categorical).to_physical()
         frame = frame.with_columns(whole.select(unit=number)["unit"])
     unit = "unit" if user else None
-    stratum = None if pair else stratum_column(whole)
+    stratum = None if pair else stratum_of(whole)
     # Mixed versions are a check with a repair here, not an error.
     counts = count_scores(
         frame, pair=pair, cluster=unit, stratum=stratum, mix_versions=True
@@ -175,13 +176,6 @@ def unit_column(frame: pl.DataFrame) -> str | None:
     if "user_id" not in frame.columns or frame["user_id"].null_count() == frame.height:
         return None
     return "user_id"
-
-
-def stratum_column(frame: pl.DataFrame) -> str | None:
-    """The column within whose values arms were assigned, where there are several."""
-    if "stratum" not in frame.columns or frame["stratum"].n_unique() < 2:
-        return None
-    return "stratum"
 
 
 def by_arm(frame: pl.DataFrame, arms: list[str]) -> dict[str, int]:

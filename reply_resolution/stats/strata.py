@@ -14,6 +14,13 @@ from reply_resolution.stats.binary import inverted, score_variance
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
 
+def stratum_of(frame: pl.DataFrame) -> str | None:
+    """The column within whose values arms were assigned, where there are several."""
+    if "stratum" not in frame.columns or frame["stratum"].n_unique() < 2:
+        return None
+    return "stratum"
+
+
 def stratum_weights(
     control: Ints | Floats, treatment: Ints | Floats, *, users: bool = False
 ) -> Floats:

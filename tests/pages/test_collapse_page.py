@@ -193,3 +193,11 @@ def test_unknown_words_are_refused(bundled, options):
     """A misspelt plan or assumption names what is allowed."""
     with pytest.raises(ParameterError):
         check_collapse(bundled, control="control", **options)
+
+
+def test_strata_are_not_ignored_without_a_word(bundled):
+    """A table with strata is told that this page compares without them."""
+    half = pl.format("s{}", pl.col("user_id").hash(seed=1) % 2)
+    strata = replace(bundled, replies=bundled.replies.with_columns(stratum=half))
+    found = check_collapse(strata, control="control")
+    assert any("without their strata" in note for note in found.notes)

@@ -261,3 +261,27 @@ def test_correction_covers_at_its_level() -> None:
     """600 seeded runs: coverage within three binomial deviations of 95%."""
     covered, _, _ = _simulate(600, 12)
     assert abs(covered - 570) <= 3 * math.sqrt(600 * 0.95 * 0.05)
+
+
+def test_strata_are_a_level_of_their_own() -> None:
+    """With strata the effect is that of `compare`, whatever the mix of the arms."""
+    from reply_resolution.stats.compare import compare
+
+    rng = np.random.default_rng(2)
+    rows = []
+    for h, (level, treated) in enumerate(((2.2, 0.3), (4.0, 0.7))):
+        for _ in range(150):
+            arm = "b" if rng.random() < treated else "a"
+            score = int(np.clip(round(level + rng.normal(0, 0.8)), 1, 5))
+            words = 5 + 10 * h + int(rng.integers(0, 5))
+            rows.append({"arm": arm, "score": score, "reply": "x " * words, "s": h})
+    frame = pl.DataFrame(rows)
+    found = length_effect(frame, None, control="a", treatment="b", stratum="s")
+    want = compare(frame, control="a", stratum="s").comparisons[0].mean_difference
+    assert found.judge_effect == pytest.approx(want, rel=1e-9)
+    assert abs(found.doublings) < 0.1  # the longer replies belong to the stratum
+    plain = length_effect(frame, None, control="a", treatment="b")
+    assert plain.doublings > 0.3
+    alone = frame.filter((pl.col("s") == 0) | (pl.col("arm") == "a"))
+    left = length_effect(alone, None, control="a", treatment="b", stratum="s")
+    assert left.excluded["stratum_of_one_arm"] == alone.filter(pl.col("s") == 1).height
