@@ -238,8 +238,8 @@ class Ledger:
         if price is None and any(x.max_usd is not None for x in several):
             raise BudgetError(
                 "max_usd cannot be kept: the price of this model is not known. Give "
-                "one (Price(input=..., output=...), USD per million tokens), or cap "
-                "max_calls and max_total_tokens instead."
+                "one (Price(input=..., output=...), --price INPUT OUTPUT; USD per "
+                "million tokens), or cap max_calls and max_total_tokens instead."
             )
         self._store, self._price, self._run_id = cache, price, run_id
         self._caps = [x.cap() for x in several]

@@ -144,7 +144,8 @@ def export_jsonl(db: "Cache", path: str | Path) -> int:
     """Write everything but the ledger as JSON lines; returns how many verdicts.
 
     What this cache has paid is not what another has paid. The export appears whole or
-    not at all; the same content is the same bytes, whichever database keeps it.
+    not at all; the same content is the same bytes, whichever database keeps it, but for
+    the date on which it first saw a metric version.
     """
     path, verdicts = Path(path), 0
     part = path.with_name(path.name + ".part")
@@ -258,7 +259,8 @@ def import_jsonl(cache: "Cache", path: str | Path) -> ImportReport:
                 take(number, record)
             except (LookupError, TypeError, ValueError, ReplyResolutionError) as error:
                 raise CacheError(
-                    f"{path}, line {number}: {error}. Nothing was imported."
+                    f"{path}, line {number}: {str(error).rstrip('.')}. Nothing was "
+                    "imported."
                 ) from error
         flush()
     return ImportReport(added, same, tuple(conflicts), tuple(invalid), tuple(versions))

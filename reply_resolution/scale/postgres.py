@@ -293,7 +293,7 @@ _ADVICE = {
     "run to end, then run again: what was committed is kept.",
     "refused|timeout|timed out|could not|resolve|No such file|unreachable": "The "
     "server cannot be reached: check host and port, and that it runs (`pg_isready`). "
-    "Nothing was judged.",
+    "What was committed is kept; run again.",
     "space|disk": "The server's disk is full. Make room and run again: what was "
     "committed is kept.",
     "": "What was committed is kept; run again once the cause is repaired.",
