@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Iterator
 import contextlib
+from functools import partial
 import os
 from pathlib import Path
 import shutil
 import socket
 import subprocess
 import tempfile
+from typing import NamedTuple
 import uuid
 
 import pytest
@@ -44,12 +46,28 @@ def real_data() -> Path:
     return folder
 
 
+class Postgres(NamedTuple):
+    """A PostgreSQL server of our own."""
+
+    url: str
+    start: Callable[[], None]
+    stop: Callable[[], None]
+
+
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
+def postgres(postgres_server: Postgres) -> str:
     """URL of a PostgreSQL server of our own on loopback; skipped where it is missing.
 
-    It has a data folder of its own, is as durable as Debian's, and ends with the
-    tests. Its user is `judge`, its password `marked-secret`.
+    Its user is `judge`, its password `marked-secret`.
+    """
+    return postgres_server.url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Postgres]:
+    """That server; it has a data folder of its own and is as durable as Debian's.
+
+    A test that stops it starts it again; it ends with the tests.
     """
     pytest.importorskip(
         "psycopg", reason="no psycopg: pip install 'reply-resolution[postgres]'"
@@ -90,11 +108,14 @@ def postgres() -> Iterator[str]:
     )
     options = f"-c listen_addresses=127.0.0.1 -p {port} -c unix_socket_directories="
     log = str(folder / "log")
-    run("pg_ctl", "start", "-w", "-D", data, "-l", log, "-o", options)
+    url = f"postgresql://judge:marked-secret@127.0.0.1:{port}/postgres"
+    start = partial(run, "pg_ctl", "start", "-w", "-D", data, "-l", log, "-o", options)
+    stop = partial(run, "pg_ctl", "stop", "-w", "-m", "immediate", "-D", data)
+    start()
     try:
-        yield f"postgresql://judge:marked-secret@127.0.0.1:{port}/postgres"
+        yield Postgres(url, start, stop)
     finally:
-        run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", data)
+        stop()
         shutil.rmtree(folder)
 
 

@@ -35,12 +35,12 @@ def with_java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(with_java: None) -> Iterator[Any]:
-    """A Spark session on two cores of this machine."""
+    """A Spark session on two cores of this machine; it tries a task twice."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
 
     session = (
-        SparkSession.builder.master("local[2]")
+        SparkSession.builder.master("local[2,2]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")

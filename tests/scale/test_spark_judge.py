@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import UTC, datetime
 import random
+import threading
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 
 from reply_resolution.errors import CacheError, JudgeError, TableError
 from reply_resolution.judge.budget import Limits
+from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.judge import judge_replies
 from reply_resolution.judge.sampling import draw
 from reply_resolution.readout.build import build_readout
@@ -284,6 +286,68 @@ def test_a_server_that_refuses_ends_the_job_and_loses_nothing(
     judged = home(judge_on_spark(frame, **asked))
     assert judged["status"].unique().to_list() == ["scored"]
     assert server.calls <= wanted.n_unique() - 40
+
+
+def test_a_store_lost_in_the_middle_ends_the_job_and_loses_nothing_committed(
+    spark: Any,
+    server: Any,
+    loopback: Any,
+    postgres_server: Any,
+    new_schema: Callable[[], str],
+) -> None:
+    """Tried again, then failed; with the server back, only what is missing is paid."""
+    n, tasks, in_flight, after = 400, 2, 8, 120
+    replies = table(n).with_columns(reply=pl.format("Choose {}.", "score"))
+    url = new_schema()
+    asked: list[str] = []
+    committed: set[str] = set()
+
+    def kept() -> set[str]:
+        with Cache.open(url, read_only=True) as store:
+            return {m for (m,) in store.read("SELECT user_message FROM answers")}
+
+    def lose() -> None:
+        committed.update(kept())
+        postgres_server.stop()
+
+    thief = threading.Thread(target=lose)
+
+    def note(request: Any) -> Any:
+        asked.append(request.user)
+        if len(asked) == after and thief.ident is None:
+            thief.start()
+        return loopback.good(request)
+
+    server.behave(note)
+    server.latency = 0.1
+    judged = judge_on_spark(
+        spark.createDataFrame(replies.to_arrow()),
+        cache=url,
+        model="m",
+        base_url=server.url,
+        tasks=tasks,
+        concurrency=in_flight,
+    )
+    try:
+        # not while judging but when opening it: the second attempt
+        with pytest.raises(Exception, match=r"CacheError.*refused") as caught:
+            judged.count()
+    finally:
+        thief.join()
+        postgres_server.start()
+    assert "marked-secret" not in str(caught.value)
+    left = kept()
+    assert 0 < len(committed) <= len(left) < n
+    assert committed <= left
+    # unwritten, or in flight: paid perhaps, and counted in full
+    assert len(asked) - len(left) <= tasks * (64 + in_flight)
+    with Cache.open(url) as store:
+        ((booked,),) = store.read("SELECT count(*) FROM calls")
+    assert len(asked) <= booked < n
+    asked.clear()
+    assert home(judged)["status"].unique().to_list() == ["scored"]
+    assert len(asked) == n - len(left)
+    assert not left & set(asked)
 
 
 def test_the_draw_is_the_same_for_any_table(spark: Any) -> None:
