@@ -10,7 +10,9 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.readout.build import build_readout
 from reply_resolution.readout.experiment_plan import ExperimentPlan, Metric
 from reply_resolution.stats.compare import compare
+from reply_resolution.stats.length_effects import length_effect
 
+ARMS = {"control": "control", "treatment": "treatment"}
 NOON = datetime(2026, 11, 30, 12, tzinfo=UTC)
 
 
@@ -77,7 +79,10 @@ def test_strata_are_compared_within_and_with_the_digits_of_compare(users):
     for metric in treatment["metrics"]:
         assert metric["ci"][0] < 0 < metric["ci"][1], metric["column"]
         assert abs(metric["difference"]) < {"cost": 1.0, "again": 0.2}[metric["column"]]
-    assert abs(treatment["length_controlled"]["estimate"]) < 0.4
+    held = length_effect(
+        replies, None, **ARMS, cluster=cluster, stratum="stratum"
+    ).length_controlled
+    assert treatment["length_controlled"]["estimate"] == pytest.approx(held)
     last = treatment["looks"][-1]
     assert abs(last["estimate"] - want.mean_difference) < 0.05
     part = replies.filter(pl.col("language") == "en")

@@ -432,3 +432,19 @@ def test_correction_within_strata_covers_the_truth():
     assert hits >= least
     assert favour >= least
     assert pooled > 0.5
+
+
+def test_a_perfect_judge_has_the_error_of_its_strata():
+    """With weight 1 and no error of the judge only what varies within strata counts."""
+    frame = _strata(np.random.default_rng(6), 60)
+    frame = frame.with_columns(label=pl.when(pl.col("label") > 0).then(pl.col("score")))
+    found = ppi_difference(frame, control="control", stratum="h", lam=1.0)
+    sides = frame.group_by("h", "arm").agg(
+        n=pl.len(), part=pl.col("score").var() / pl.len()
+    )
+    size = sides.group_by("h").agg(weight=pl.col("n").product() / pl.col("n").sum())
+    sides = sides.join(size, on="h")
+    share = sides["weight"] / size["weight"].sum()
+    want = float((share**2 * sides["part"]).sum()) ** 0.5
+    assert found.estimate == pytest.approx(found.judge_difference)
+    assert found.se == pytest.approx(want, rel=0.01)
