@@ -128,7 +128,7 @@ def _in_order(checks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _compared(found: Assessment) -> list[str]:
-    """Rows that the comparison could not use, although scored; and its strata."""
+    """How the arms were compared, and what the comparison could not use."""
     if found.comparison is None:
         return []
     words = {
@@ -139,18 +139,18 @@ def _compared(found: Assessment) -> list[str]:
         "not_a_score": "the score is not a whole number",
         "out_of_range": "the score is off the scale",
     }
-    within = []
-    if number := _strata(found):
-        within = [
-            f"The arms are compared within {display.count(number)} strata (column "
-            "stratum) and the differences averaged, so they need not be those of the "
-            "plain means and rates."
-        ]
-    return within + [
+    notes = [
         f"{display.count(n)} replies are left out of the comparison: {words[reason]}."
         for reason, n in found.comparison.excluded.items()
         if n and reason in words
     ]
+    if number := _strata(found):
+        notes.append(
+            f"The arms are compared within {display.count(number)} strata (column "
+            "stratum) and the differences averaged, so they need not be those of the "
+            "plain means and rates."
+        )
+    return [*notes, *found.comparison.warnings]
 
 
 def _strata(found: Assessment) -> int:

@@ -205,6 +205,12 @@ def clustered(
     found = unit_effect(
         units, values=counts.levels.astype(float), confidence=request.confidence
     )
+    if found.left_out:
+        warnings.append(
+            f"{plural(found.left_out, 'row')} of {control!r} and {treatment!r} are in "
+            "strata where one of them has fewer than two units, so they carry no "
+            "comparison."
+        )
     rates = unit_effect(
         units,
         values=(counts.levels >= request.cut).astype(float),

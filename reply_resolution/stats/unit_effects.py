@@ -57,12 +57,15 @@ class UnitEffect:
         error: Its standard error, users independent (CR1, each arm by G / (G - 1)).
         df: Satterthwaite's degrees of freedom.
         interval: The t interval from these.
+        left_out: Replies in strata with fewer than 2 units in an arm, which carry no
+            comparison.
     """
 
     estimate: float
     error: float
     df: float
     interval: Interval
+    left_out: int = 0
 
 
 def unit_effect(
@@ -153,7 +156,8 @@ def _unit_effect(
         df = (v0 + v1) ** 2 / (v0 * v0 / (g0 - 1) + v1 * v1 / (g1 - 1))
     few = f"fewer than {MIN_UNITS} units in an arm"
     reason = few if min(units.sizes) < MIN_UNITS else ""
-    return _t_effect(difference, sqrt(variance), df, confidence, reason)
+    found = _t_effect(difference, sqrt(variance), df, confidence, reason)
+    return replace(found, left_out=total - used)
 
 
 def _t_effect(

@@ -118,3 +118,17 @@ def test_a_user_in_two_strata_is_an_error_that_says_so():
     torn = replies.with_columns(user_id=pl.format("u{}", pl.int_range(pl.len()) % 40))
     with pytest.raises(StatisticsError, match="stratum"):
         build_readout(torn, ExperimentPlan(), now=NOON)
+
+
+@pytest.mark.parametrize("users", [False, True])
+def test_what_carries_no_comparison_is_counted(users):
+    """Replies of a stratum that one arm lacks are said to be left out, by number."""
+    replies = _stratified(np.random.default_rng(4), users)
+    alone = (pl.col("arm") == "treatment") & (pl.col("language") == "de")
+    where = pl.when(alone).then(pl.lit("plan 9")).otherwise(pl.col("stratum"))
+    torn = replies.with_columns(stratum=where)
+    plan = ExperimentPlan(accept_unchecked_judge=True, sample_ratio_alpha=1e-9)
+    got = build_readout(torn, plan, now=NOON)
+    number = torn.filter(pl.col("stratum") == "plan 9").height
+    notes = got.document["experiment"]["notes"]
+    assert any(f"{number} rows" in n and "no comparison" in n for n in notes), notes
