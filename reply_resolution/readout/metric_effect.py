@@ -39,7 +39,8 @@ class MetricEffect:
         pvalue_adjusted: The same after Holm's correction over all metrics shown.
         n_control: Replies with a value.
         n_treatment: The same for the treatment.
-        missing: Replies of both arms without a value.
+        missing: Replies of both arms without a value, or with nothing to compare it to
+            (no pair mate, a stratum with one value in an arm).
         method: How interval and p-value were computed.
         standard_error: Of the difference, before any widening; None for rates.
         absent: Why there is no result; empty where there is one.
@@ -155,7 +156,7 @@ def mean_effect(
     parts = [known]
     if stratum:
         try:
-            known = with_shares(
+            used = with_shares(
                 known,
                 control=control,
                 treatment=treatment,
@@ -165,7 +166,9 @@ def mean_effect(
             )
         except StatisticsError as error:
             return replace(empty, absent=str(error))
-        parts = known.sort("__stratum").partition_by("__stratum")
+        lost = known.height - used.height
+        empty = replace(empty, missing=empty.missing + lost)
+        parts = used.sort("__stratum").partition_by("__stratum")
     return _independent(parts, empty, control, unit, confidence)
 
 

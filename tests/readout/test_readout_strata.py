@@ -127,8 +127,13 @@ def test_what_carries_no_comparison_is_counted(users):
     alone = (pl.col("arm") == "treatment") & (pl.col("language") == "de")
     where = pl.when(alone).then(pl.lit("plan 9")).otherwise(pl.col("stratum"))
     torn = replies.with_columns(stratum=where)
-    plan = ExperimentPlan(accept_unchecked_judge=True, sample_ratio_alpha=1e-9)
+    plan = ExperimentPlan(
+        accept_unchecked_judge=True,
+        sample_ratio_alpha=1e-9,
+        secondary=(Metric("cost"),),
+    )
     got = build_readout(torn, plan, now=NOON)
     number = torn.filter(pl.col("stratum") == "plan 9").height
     notes = got.document["experiment"]["notes"]
+    assert got.document["treatments"][0]["metrics"][0]["missing"] == number
     assert any(f"{number} rows" in n and "no comparison" in n for n in notes), notes
