@@ -73,7 +73,10 @@ def compare(a: Namespace) -> int:
         stratum=a.stratum,
         alternative=a.alternative,
         confidence=a.confidence,
+        cut=a.cut,
+        allocation=dict(a.allocation) if a.allocation else None,
         seed=a.seed,
+        mix_versions=a.mix_versions,
     )
     return _print(result.to_dict(), a.json, terminal.comparison)
 

@@ -86,6 +86,16 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+def _planned(text: str) -> tuple[str, float]:
+    name, share = _pair(text)
+    try:
+        return name, _positive(share)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"the share in {text!r} is not a number"
+        ) from None
+
+
 def _model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", help="the judge's model, as its server names it")
     parser.add_argument(
@@ -221,6 +231,21 @@ def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
         help="greater: treatment above control",
     )
     parser.add_argument("--confidence", type=_share, default=0.95, metavar="P")
+    parser.add_argument(
+        "--cut", type=int, default=4, help="lowest score that counts as resolved (4)"
+    )
+    parser.add_argument(
+        "--allocation",
+        type=_planned,
+        nargs="+",
+        metavar="ARM=SHARE",
+        help="planned shares of all arms, where they are not equal",
+    )
+    parser.add_argument(
+        "--mix-versions",
+        action="store_true",
+        help="compare scores of several metric versions or judges all the same",
+    )
     parser.add_argument("--seed", type=int, default=0, help="where chance is used")
     add_json(parser)
 

@@ -141,6 +141,37 @@ def test_compare_by_users_and_for_people(run: Run, table: Path) -> None:
     assert _json(run(*words, "--json")[1])["design"] == "clustered"
 
 
+def test_compare_takes_the_plan_and_the_cut(run: Run, table: Path) -> None:
+    """A 90:10 plan studentizes, a cut of 5 counts fives; shares are checked."""
+    words = ("compare", table, "--control", "control", "--json")
+    plan = ("--allocation", "control=0.9", "treatment=0.1")
+    effect = _json(run(*words, *plan)[1])["comparisons"][0]
+    assert effect["studentized"]
+    assert not _json(run(*words)[1])["comparisons"][0]["studentized"]
+    found = _json(run(*words, "--cut", "5")[1])
+    for arm in found["arms"].values():
+        assert arm["resolved"] == pytest.approx(arm["counts"][4] / arm["n"])
+    for share in ("control", "control=many", "control=0", "control=nan"):
+        code, out, err = run(*words, "--allocation", share)
+        assert (code, out) == (2, "")
+        assert share.removeprefix("control=") in err
+    code, _, err = run(*words, "--allocation", "control=1")
+    assert code == 1
+    assert "treatment" in err
+
+
+def test_compare_mixes_versions_only_when_asked(run: Run, table: Path) -> None:
+    """Two judges in one table are refused with the flag that allows them."""
+    frame = pl.read_parquet(table)
+    judges = pl.Series("judge_id", ["a", "b"] * (frame.height // 2))
+    frame.with_columns(judges).write_parquet(table)
+    words = ("compare", table, "--control", "control", "--json")
+    code, _, err = run(*words)
+    assert code == 1
+    assert "--mix-versions" in err
+    assert run(*words, "--mix-versions")[0] == 0
+
+
 def test_compare_counts_a_pattern_of_files_without_loading_them(
     run: Run, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

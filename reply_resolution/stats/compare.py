@@ -233,8 +233,8 @@ def _unequal(
             if n1 + n0 >= 40 and not 0.5 <= n1 / n0 <= 2:
                 warnings.append(
                     f"Arm {name!r} has {n1:,} scored replies and {control!r} {n0:,}. "
-                    "If that was planned, say so (allocation=...): the plain test "
-                    "needs an equal plan. If not, check the sample ratio."
+                    "If that was planned, say so (--allocation or allocation=...): the "
+                    "plain test needs an equal plan. If not, check the sample ratio."
                 )
     return out
 

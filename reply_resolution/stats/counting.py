@@ -287,7 +287,8 @@ def check_versions(grouped: pl.DataFrame, mix_versions: bool) -> None:
                 raise VersionMismatchError(
                     f"the table mixes {word} in column {column!r}: {names_of(found)}. "
                     "Scores of different rubrics or judges are not one measurement; "
-                    "keep one of them, or ask for the mixture with mix_versions=True."
+                    "keep one of them, or ask for the mixture with --mix-versions "
+                    "(mix_versions=True)."
                 )
 
 
