@@ -187,18 +187,15 @@ def mcnemar(
             f"{n} pairs there are."
         )
     check_confidence(confidence)
-    from scipy.special import bdtr, ndtri
+    from scipy.special import bdtr
 
     b, c = int(treatment_only), int(control_only)
     k, m = min(b, c), b + c
     tail = float(bdtr(k, m, 0.5)) if m else 1.0
     at = tail - float(bdtr(k - 1, m, 0.5)) if k else 0.5**m
-    z = float(ndtri(0.5 + confidence / 2))
-    estimate = (b - c) / n
-
-    low, high = inverted(lambda d: _tango(b, c, n, d), estimate, z)
+    low, high = tango_interval(b, c, n, confidence=confidence)
     return PairedRates(
-        estimate=estimate,
+        estimate=(b - c) / n,
         low=low,
         high=high,
         confidence=confidence,
@@ -210,7 +207,22 @@ def mcnemar(
     )
 
 
-def _tango(b: int, c: int, n: int, d: float) -> float:
+def tango_interval(
+    b: float, c: float, n: float, *, confidence: float
+) -> tuple[float, float]:
+    """Score interval of (b - c) / n, pairs for treatment and for control of n pairs.
+
+    It has width where no pair disagrees. Counts may be fractional (effective counts).
+
+    Source: Tango 1998, Statistics in Medicine 17, 891-908.
+    """
+    from scipy.special import ndtri
+
+    z = float(ndtri(0.5 + confidence / 2))
+    return inverted(lambda d: _tango(b, c, n, d), (b - c) / n, z)
+
+
+def _tango(b: float, c: float, n: float, d: float) -> float:
     """Score statistic of "the paired difference is d"."""
     linear = -b - c + (2 * n - b + c) * d
     constant = -c * d * (1 - d)

@@ -3,11 +3,9 @@
 With infinitely many resamples the bootstrap sum of an arm is a sum of n draws from its
 own counts. Its distribution is the n-th power of a characteristic function, inverted on
 a window of ten standard deviations, so the interval costs about the square root of n,
-needs no seed, and is the same on every machine. Statistics that are no means are
-resampled as multinomial counts, at a cost that does not depend on n.
+needs no seed, and is the same on every machine.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, floor, pi, sqrt
 from typing import Literal
@@ -17,13 +15,11 @@ from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.saddlepoint import Floats, Ints, fast_length
-from reply_resolution.stats.strata import stratum_weights
 
 Method = Literal["expanded", "percentile", "bca"]
 
 #: Fewer units than this in an arm, and no interval is called reliable.
 MIN_UNITS = 20
-_STRATIFIED = "bootstrap within strata, expanded percentile"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +145,7 @@ def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval
     distribution = _Distribution(arms)
     low_at = high_at = (1 - confidence) / 2
     if method == "expanded":
-        low_at = high_at = _expanded([(a.second, a.n) for a in arms], confidence)
+        low_at = high_at = expanded_tail([(a.second, a.n) for a in arms], confidence)
     elif method == "bca":
         below = distribution.at_most(distribution.observed - 1)
         upto = distribution.at_most(distribution.observed)
@@ -159,16 +155,17 @@ def _interval(arms: "list[_Arm]", confidence: float, method: Method) -> Interval
         z = float(ndtri((1 - confidence) / 2))
         low_at = float(ndtr(z0 + (z0 + z) / (1 - acceleration * (z0 + z))))
         high_at = float(ndtr(-(z0 + (z0 - z) / (1 - acceleration * (z0 - z)))))
-    reason = _few(min(arm.n for arm in arms))
+    reason = few_units(min(arm.n for arm in arms))
     low, high = distribution.lower(low_at), distribution.upper(high_at)
     return Interval(low, high, name, not reason, reason)
 
 
-def _few(units: int) -> str:
+def few_units(units: int) -> str:
+    """Why an interval over so few units of an arm is not reliable; "" if it is."""
     return f"fewer than {MIN_UNITS} units in an arm" if units < MIN_UNITS else ""
 
 
-def _expanded(parts: list[tuple[float, int]], confidence: float) -> float:
+def expanded_tail(parts: list[tuple[float, int]], confidence: float) -> float:
     """Tail probability whose percentiles are as wide as Welch's t interval.
 
     Args:
@@ -309,110 +306,3 @@ class _Distribution:
             else:
                 high = middle
         return low / (self.n * self.m)
-
-
-@dataclass(frozen=True, slots=True)
-class StratifiedEffects:
-    """Effects averaged over strata, each weighted by n1 n0 / (n1 + n0).
-
-    Attributes:
-        mean: Difference in means, in points; above 0 favours treatment.
-        mean_interval: Its interval.
-        resolved: Difference in the share at or above the cut, fraction.
-        resolved_interval: Its interval.
-        wins: Win probability within a stratum, fraction; above 0.5 favours treatment.
-        wins_interval: Its interval.
-    """
-
-    mean: float
-    mean_interval: Interval
-    resolved: float
-    resolved_interval: Interval
-    wins: float
-    wins_interval: Interval
-
-
-def stratified_effects(
-    control: Ints,
-    treatment: Ints,
-    values: Ints,
-    cut: int,
-    *,
-    confidence: float = 0.95,
-    seed: int = 0,
-    resamples: int = 9_999,
-) -> StratifiedEffects:
-    """Effects within strata, with expanded-percentile bootstrap intervals.
-
-    The weights are those of the exact stratified test. Replies are resampled within
-    their stratum and arm, as counts, so cost does not depend on their number.
-
-    Args:
-        control: Control's replies by stratum and level, none empty; shape (H, K).
-        treatment: The same for the treatment.
-        values: Value of each level; shape (K,).
-        cut: Lowest value that counts as resolved.
-        confidence: Nominal coverage, fraction.
-        seed: Of the draws.
-        resamples: How many.
-    """
-    weight = stratum_weights(control.sum(1), treatment.sum(1))
-    high = (values >= cut).astype(float)
-    statistics = (_mean_gap(values.astype(float)), _mean_gap(high), _wins)
-    rng = np.random.default_rng(seed)
-    drawn, estimate = np.zeros((3, resamples)), [0.0, 0.0, 0.0]
-    parts: list[list[tuple[float, int]]] = [[], [], []]  # bootstrap variance, size
-    for w, c, t in zip(weight, control, treatment, strict=True):
-        n0, n1 = int(c.sum()), int(t.sum())
-        x = rng.multinomial(n0, c / n0, resamples)
-        y = rng.multinomial(n1, t / n1, resamples)
-        # the win probability's parts are means of placements
-        over = (values, values), (high, high), (_below(t), _below(c))
-        for row, (of, sides) in enumerate(zip(statistics, over, strict=True)):
-            drawn[row] += w * of(x, y)
-            estimate[row] += float(w * of(c[None], t[None])[0])
-            for arm, side in zip((c, t), sides, strict=True):
-                n = int(arm.sum())
-                off = side - float(arm @ side) / n
-                parts[row].append((float(w * w * (arm @ off**2)) / n**2, n))
-    reason = _few(min(int(control.sum()), int(treatment.sum())))
-    ends = [
-        _drawn_interval(estimate[i], drawn[i], parts[i], confidence, reason)
-        for i in range(3)
-    ]
-    return StratifiedEffects(
-        estimate[0], ends[0], estimate[1], ends[1], estimate[2], ends[2]
-    )
-
-
-def _below(counts: Ints) -> Floats:
-    """Share of each arm (last axis) below each level, plus half of those at it."""
-    out: Floats = (np.cumsum(counts, -1) - counts / 2) / counts.sum(-1, keepdims=True)
-    return out
-
-
-def _mean_gap(values: Floats) -> Callable[[Ints, Ints], Floats]:
-    def difference(c: Ints, t: Ints) -> Floats:
-        out: Floats = (t @ values) / t.sum(1) - (c @ values) / c.sum(1)
-        return out
-
-    return difference
-
-
-def _wins(c: Ints, t: Ints) -> Floats:
-    out: Floats = (t * _below(c)).sum(1) / t.sum(1)
-    return out
-
-
-def _drawn_interval(
-    estimate: float,
-    drawn: Floats,
-    arms: list[tuple[float, int]],
-    confidence: float,
-    reason: str,
-) -> Interval:
-    if sum(v for v, n in arms if n > 1) <= 1e-18:
-        return Interval(estimate, estimate, _STRATIFIED, False, "degenerate: no spread")
-    alpha = _expanded(arms, confidence)
-    low, high = np.quantile(drawn, [alpha, 1 - alpha])
-    return Interval(float(low), float(high), _STRATIFIED, not reason, reason)

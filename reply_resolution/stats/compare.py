@@ -15,7 +15,7 @@ from reply_resolution.stats.counts import (
     plural,
 )
 from reply_resolution.stats.designs import Request, clustered, independent, paired
-from reply_resolution.stats.pvalues import Alternative, Convention
+from reply_resolution.stats.pvalues import RESAMPLES, Alternative, Convention
 
 _EQUAL = (0.8, 1.25)  # planned ratios inside need no studentizing
 
@@ -277,15 +277,15 @@ def _adjust(
         return effects
     plain = counts.design == "independent" and len(counts.strata) == 1
     single = [e.pvalue for e in effects]
-    name, adjusted = "holm", list(adjust(single, "holm"))
+    name, adjusted, drawn_times = "holm", list(adjust(single, "holm")), None
     if adjustment == "max-t" and plain:
-        name = "max-t"
+        name, drawn_times = "max-t", request.resamples or RESAMPLES
         order = [control, *(e.treatment for e in effects)]
         drawn = max_t_arms(
             np.stack([counts.of(a) for a in order]),
             alternative=request.alternative,
             seed=request.seed,
-            resamples=request.resamples,
+            resamples=drawn_times,
         )
         # Holm's is an upper bound of max-T's, and exact where draws have a floor.
         adjusted = [
@@ -293,6 +293,6 @@ def _adjust(
             for holm, p, q in zip(adjusted, single, drawn, strict=True)
         ]
     return [
-        replace(e, pvalue_adjusted=p, adjustment=name)
+        replace(e, pvalue_adjusted=p, adjustment=name, adjustment_resamples=drawn_times)
         for e, p in zip(effects, adjusted, strict=True)
     ]

@@ -57,6 +57,8 @@ class TreatmentEffect:
         pvalue_method: "exact" or "monte_carlo".
         pvalue_mid: Mid-p, beside an exact p-value; None otherwise.
         adjustment: "none", "holm" or "max-t".
+        adjustment_resamples: Joint permutations drawn for `pvalue_adjusted` by max-T;
+            None where it was computed.
         convention: Of two-sided p-values: "absolute" or "doubled".
         studentized: Whether the test statistic was divided by its standard error.
         resamples: Draws behind a Monte Carlo p-value; None where exact.
@@ -95,6 +97,7 @@ class TreatmentEffect:
     pvalue_method: str
     pvalue_mid: float | None
     adjustment: str
+    adjustment_resamples: int | None
     convention: str
     studentized: bool
     resamples: int | None

@@ -298,14 +298,13 @@ def strata_of(
     """Names of the strata, in order; one without a name where there are none."""
     if "stratum" not in grouped.columns or names.pair:
         return ("",)
-    values = grouped.get_column("stratum")
-    if values.null_count():
-        rows = int(grouped.filter(pl.col("stratum").is_null())["rows"].sum())
+    values = grouped.get_column("stratum").fill_null("")
+    if rows := int(grouped.filter(values == "")["rows"].sum()):
         warnings.append(
             f"{plural(rows, 'row')} have no {names.stratum!r}; they form a stratum of "
             "their own."
         )
-    return tuple(values.fill_null("").unique().sort().to_list())
+    return tuple(values.unique().sort().to_list())
 
 
 def count_levels(

@@ -12,7 +12,6 @@ from reply_resolution.stats.bootstrap import (
     Interval,
     difference_interval,
     mean_interval,
-    stratified_effects,
 )
 from reply_resolution.stats.clusters import unit_cut_tests, unit_permutation_test
 from reply_resolution.stats.comparison import TreatmentEffect
@@ -37,10 +36,13 @@ from reply_resolution.stats.permutation import (
 from reply_resolution.stats.pvalues import Alternative, Convention, PermutationTest
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.strata import stratum_weights
+from reply_resolution.stats.stratified import stratified_effects
 from reply_resolution.stats.unit_effects import (
     Units,
     paired_unit_effect,
+    paired_unit_rate,
     unit_effect,
+    unit_rate_effect,
     unit_win_probability,
 )
 
@@ -211,10 +213,8 @@ def clustered(
             "strata where one of them has fewer than two units, so they carry no "
             "comparison."
         )
-    rates = unit_effect(
-        units,
-        values=(counts.levels >= request.cut).astype(float),
-        confidence=request.confidence,
+    rates = unit_rate_effect(
+        units, high=counts.levels >= request.cut, confidence=request.confidence
     )
     c = (units.number[:, None] * units.control).sum(0)
     t = (units.number[:, None] * units.treatment).sum(0)
@@ -232,11 +232,7 @@ def clustered(
         found.interval,
         test,
         WinProbability(wins.estimate, wins.interval, None, wins.df, None),
-        (
-            rates.estimate,
-            _within(rates.interval, -1.0, 1.0, lambda end: end).ends,
-            rates.interval.method,
-        ),
+        (rates.estimate, rates.interval.ends, rates.interval.method),
         unit_cut_tests(
             units,
             lowest=counts.scale[0],
@@ -322,12 +318,15 @@ def paired(
         test = paired_permutation_test(
             (vectors * offsets).sum((1, 2)), number, alternative=request.alternative
         )
-        interval, rates, share = (
+        interval, share = (
             paired_unit_effect(
                 vectors, number, values, confidence=request.confidence
             ).interval
-            for values in (offsets, gain, order)
+            for values in (offsets, order)
         )
+        rates = paired_unit_rate(
+            vectors, number, gain, confidence=request.confidence
+        ).interval
         wins = WinProbability(
             (float((table * order).sum()) / n + 1) / 2,
             _within(share, 0.0, 1.0, lambda end: (end + 1) / 2),
@@ -398,6 +397,7 @@ def _assemble(
         pvalue_method=test.method,
         pvalue_mid=test.midp,
         adjustment="none",
+        adjustment_resamples=None,
         convention=test.convention,
         studentized=test.studentized,
         resamples=test.resamples,

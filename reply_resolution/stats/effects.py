@@ -133,8 +133,9 @@ def _both(control: Ints, treatment: Ints) -> tuple[Floats, Floats]:
 
 
 def placements(counts: Floats) -> Floats:
-    """Share of an arm below each level, plus half of those at it; shape (K,)."""
-    out: Floats = (np.cumsum(counts) - counts / 2) / counts.sum()
+    """Share of an arm below each level, plus half of those at it; shape (..., K)."""
+    total = counts.sum(-1, keepdims=True)
+    out: Floats = (np.cumsum(counts, -1) - counts / 2) / total
     return out
 
 

@@ -96,7 +96,10 @@ def with_shares(
 
 
 def stratified_rate_interval(
-    tables: Sequence[tuple[int, int, int, int]], weight: Floats, *, confidence: float
+    tables: Sequence[tuple[float, float, float, float]],
+    weight: Floats,
+    *,
+    confidence: float,
 ) -> tuple[float, float, float]:
     """Interval and p-value of a difference of rates that is averaged over strata.
 
@@ -105,7 +108,8 @@ def stratified_rate_interval(
     the Miettinen-Nurminen interval.
 
     Args:
-        tables: Ones and replies of the treatment, then of control, per stratum.
+        tables: Ones and replies of the treatment, then of control, per stratum; may be
+            fractional (effective counts).
         weight: Of each stratum, sum 1; shape (H,).
         confidence: Nominal coverage, fraction.
 

@@ -9,11 +9,16 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.bootstrap import MIN_UNITS, Interval
+from reply_resolution.stats.binary_designs import tango_interval
+from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, few_units
 from reply_resolution.stats.effects import placements
 from reply_resolution.stats.saddlepoint import Floats, Ints
+from reply_resolution.stats.strata import stratified_rate_interval
+
+Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,56 @@ def unit_effect(
     return _unit_effect(units, lambda c, t: (values, values), confidence)
 
 
+def unit_rate_effect(
+    units: Units, *, high: Bools, confidence: float = 0.95
+) -> UnitEffect:
+    """Difference in the share resolved, users independent.
+
+    Args:
+        units: The two arms.
+        high: Which levels count as resolved; shape (K,), true or false.
+        confidence: Nominal coverage, fraction.
+
+    Returns:
+        The cluster-robust effect. Where all users have one rate, so that nothing can be
+        measured, its interval is a score interval from as many replies as there would
+        be if all of a user's were copies of one: never of width 0.
+
+    Raises:
+        StatisticsError: An arm has fewer than 2 units.
+    """
+    found = unit_effect(units, values=high.astype(float), confidence=confidence)
+    if found.error > 0:
+        return replace(found, interval=_inside(found.interval, -1.0, 1.0))
+    tables, totals = [], []
+    for h in np.unique(units.stratum):
+        here = units.stratum == h
+        number = units.number[here].astype(float)
+        row: list[float] = []
+        for side in (units.treatment[here], units.control[here]):
+            sizes = side.sum(1)
+            if number @ (sizes > 0) < 2:
+                break
+            alike = float(number @ sizes**2) / float(number @ sizes)
+            row += [float(number @ (side @ high)) / alike, number @ sizes / alike]
+        else:
+            tables.append((row[0], row[1], row[2], row[3]))
+            totals.append(
+                float(number @ (units.control[here] + units.treatment[here]).sum(1))
+            )
+    low, up, _ = stratified_rate_interval(
+        tables, np.array(totals) / sum(totals), confidence=confidence
+    )
+    reason = few_units(min(units.sizes))
+    interval = Interval(low, up, "Miettinen-Nurminen, alike users", not reason, reason)
+    return replace(found, interval=interval)
+
+
+def _inside(interval: Interval, low: float, high: float) -> Interval:
+    ends = [None if e is None else min(high, max(low, e)) for e in interval.ends]
+    return replace(interval, low=ends[0], high=ends[1])
+
+
 def unit_win_probability(units: Units, *, confidence: float = 0.95) -> UnitEffect:
     """Win probability of replies, users independent, within strata.
 
@@ -154,8 +209,7 @@ def _unit_effect(
     df = float(g0 + g1 - 2)
     if v0 + v1 > 0:
         df = (v0 + v1) ** 2 / (v0 * v0 / (g0 - 1) + v1 * v1 / (g1 - 1))
-    few = f"fewer than {MIN_UNITS} units in an arm"
-    reason = few if min(units.sizes) < MIN_UNITS else ""
+    reason = few_units(min(units.sizes))
     found = _t_effect(difference, sqrt(variance), df, confidence, reason)
     return replace(found, left_out=total - used)
 
@@ -212,3 +266,35 @@ def paired_unit_effect(
     error = sqrt(float(number @ off**2) * units / (units - 1))
     reason = f"fewer than {MIN_UNITS} units" if units < MIN_UNITS else ""
     return _t_effect(estimate, error, units - 1.0, confidence, reason)
+
+
+def paired_unit_rate(
+    vectors: Ints, number: Ints, gain: Ints, *, confidence: float = 0.95
+) -> UnitEffect:
+    """Difference in the share resolved over pairs, users (of several) independent.
+
+    Args:
+        vectors: As for `paired_unit_effect`.
+        number: As for `paired_unit_effect`.
+        gain: 1 where treatment alone resolved, -1 where control alone, else 0; (K, K).
+        confidence: Nominal coverage, fraction.
+
+    Returns:
+        The cluster-robust effect; where all users have one difference, with Tango's
+        interval from as many pairs as if all of a user's were copies of one.
+    """
+    found = paired_unit_effect(vectors, number, gain, confidence=confidence)
+    if found.error > 0:
+        return replace(found, interval=_inside(found.interval, -1.0, 1.0))
+    sizes = vectors.sum((1, 2))
+    n = float(number @ sizes)
+    alike = float(number @ sizes**2) / n
+    up, down = (
+        float(number @ (vectors * (gain == side)).sum((1, 2))) for side in (1, -1)
+    )
+    low, high = tango_interval(
+        up / alike, down / alike, n / alike, confidence=confidence
+    )
+    reason = f"fewer than {MIN_UNITS} units" if number.sum() < MIN_UNITS else ""
+    interval = Interval(low, high, "Tango, alike users", not reason, reason)
+    return replace(found, interval=interval)

@@ -14,9 +14,7 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import (
     difference_interval,
     mean_interval,
-    stratified_effects,
 )
-from reply_resolution.stats.effects import win_probability
 
 
 def test_shoulder_intervals_match_the_exact_bootstrap(
@@ -178,27 +176,6 @@ def test_one_mean_is_the_difference_from_a_sure_thing() -> None:
     constant = np.array([0, 0, 5, 0, 0, 0])
     two = difference_interval(constant, differences, values=values, method="percentile")
     assert one.ends == pytest.approx(two.ends, rel=1e-12)
-
-
-def test_one_stratum_is_no_stratum() -> None:
-    """Stratified effects with a single stratum are near the plain exact interval."""
-    c, t = np.array([11, 8, 9, 20, 30]), np.array([5, 9, 11, 25, 40])
-    found = stratified_effects(c[None], t[None], np.arange(1, 6), 4, seed=2)
-    plain = difference_interval(c, t)
-    assert found.mean_interval.ends == pytest.approx(plain.ends, abs=0.02)
-    wins = win_probability(c, t)
-    assert found.wins == pytest.approx(wins.estimate, rel=1e-12)
-    assert found.wins_interval.ends == pytest.approx(wins.interval.ends, abs=0.01)
-
-
-def test_strata_that_differ_do_not_widen_the_interval() -> None:
-    """A stratum's level is no noise: the interval is narrower than without strata."""
-    easy, hard = np.array([0, 1, 2, 20, 77]), np.array([77, 20, 2, 1, 0])
-    c = np.stack([easy, hard])
-    found = stratified_effects(c, c, np.arange(1, 6), 4, seed=2)
-    plain = difference_interval(c.sum(0), c.sum(0))
-    assert found.mean == pytest.approx(0, abs=1e-12)
-    assert found.mean_interval.high < 0.6 * plain.high  # type: ignore[operator]
 
 
 @pytest.mark.parametrize(

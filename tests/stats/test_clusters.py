@@ -9,13 +9,16 @@ import pytest
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import clusters
+from reply_resolution.stats.binary import score_interval
 from reply_resolution.stats.clusters import unit_cut_tests, unit_permutation_test
 from reply_resolution.stats.permutation import paired_permutation_test
 from reply_resolution.stats.pvalues import every_dealing
 from reply_resolution.stats.unit_effects import (
     Units,
     paired_unit_effect,
+    paired_unit_rate,
     unit_effect,
+    unit_rate_effect,
     unit_win_probability,
 )
 
@@ -238,6 +241,25 @@ def test_users_without_any_spread_are_degenerate() -> None:
     found = unit_effect(units, values=LEVELS)
     assert found.interval.ends == (0.0, 0.0)
     assert found.interval.reason == "degenerate: no spread"
+
+
+def test_a_rate_without_spread_has_an_interval_with_width() -> None:
+    """All users resolved: as few independent replies as if each had sent copies."""
+    sizes = ([1, 3, 2] * 12, [2, 2, 1] * 12)
+    units = _units(*([[5] * n for n in side] for side in sizes))
+    found = unit_rate_effect(units, high=LEVELS >= 4)
+    x0, x1 = (sum(side) ** 2 / sum(n * n for n in side) for side in sizes)
+    want = score_interval(x1, x1, x0, x0, z=1.959963984540054)
+    assert found.interval.ends == pytest.approx(want, abs=1e-6)
+    assert found.interval.reliable
+    vectors = np.zeros((2, 5, 5), dtype=np.int64)
+    vectors[0, 4, 4], vectors[1, 3, 4] = 1, 3  # scores move, none across the cut
+    gain = np.subtract.outer(LEVELS >= 4, LEVELS >= 4, dtype=int).T
+    pairs = paired_unit_rate(vectors, np.array([20, 10]), gain)
+    low, high = pairs.interval.ends
+    assert pairs.estimate == 0
+    assert low == pytest.approx(-0.14, abs=0.02)  # 3.84 / (22.7 + 3.84)
+    assert high == pytest.approx(0.14, abs=0.02)
 
 
 def test_listing_dealings_gives_up_where_there_are_many() -> None:

@@ -229,6 +229,7 @@ def test_several_treatments_are_adjusted() -> None:
     found = compare(counts, control="a")
     assert [e.treatment for e in found.comparisons] == ["b", "c"]
     assert all(e.adjustment == "max-t" for e in found.comparisons)
+    assert {e.adjustment_resamples for e in found.comparisons} == {9_999}
     assert found.comparisons[0].pvalue_adjusted > 1.2 * found.comparisons[0].pvalue
     assert all(e.pvalue_adjusted >= e.pvalue for e in found.comparisons)
     holm = compare(counts, control="a", adjustment="holm").comparisons

@@ -254,7 +254,7 @@ def test_strata_split_the_counts() -> None:
     """Counts by stratum; rows without one form a stratum and are mentioned."""
     counts = count_scores(
         _frame(
-            arm=["a", "b", "a", "b"], score=[1, 2, 3, 4], topic=["x", "x", None, None]
+            arm=["a", "b", "a", "b"], score=[1, 2, 3, 4], topic=["x", "x", None, ""]
         ),
         stratum="topic",
     )
