@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # the same names once more, for editors and type checkers (tested)
     from reply_resolution.calibration.verdict import Calibration as Calibration
     from reply_resolution.errors import ReplyResolutionError as ReplyResolutionError
-    from reply_resolution.errors import StatisticalWarning as StatisticalWarning
     from reply_resolution.inputs import load as load
     from reply_resolution.inputs import resolve as resolve
     from reply_resolution.judge.budget import Limits as Limits
@@ -46,7 +45,7 @@ if TYPE_CHECKING:  # the same names once more, for editors and type checkers (te
 _NAMES = {
     name: f"reply_resolution.{module}"
     for module, names in {
-        "errors": "ReplyResolutionError StatisticalWarning",
+        "errors": "ReplyResolutionError",
         "tables.tables": "read_table",
         "tables.replies": "read_replies",
         "tables.labels": "read_labels",

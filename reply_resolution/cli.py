@@ -11,9 +11,10 @@ import os
 import sys
 
 from reply_resolution import commands
+from reply_resolution.arguments import Parser
 from reply_resolution.errors import ReplyResolutionError
 from reply_resolution.scale.batch_verbs import batch
-from reply_resolution.verbs import VERBS, Parser
+from reply_resolution.verbs import VERBS
 
 _EPILOG = """\
 start here:
@@ -63,9 +64,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Args:
         argv: The words after the program's name; None takes them from the shell.
     """
+    _speak_utf8()
     arguments = build_parser().parse_args(argv)
     try:
-        return commands.run(arguments)
+        code = commands.run(arguments)
+        sys.stdout.flush()  # a full disk shows here, and not after the last line
+        return code
     except ReplyResolutionError as error:
         print(f"reply-resolution {arguments.verb}: {error}", file=sys.stderr)
         return 1
@@ -73,8 +77,24 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _stop_printing()
         return 0
+    except OSError as error:
+        print(f"reply-resolution {arguments.verb}: {error}", file=sys.stderr)
+        _stop_printing()
+        return 1
+
+
+def _speak_utf8() -> None:
+    """Results are UTF-8 whatever the locale: arms and the minus sign need it."""
+    for stream in (sys.stdout, sys.stderr):
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        if hasattr(stream, "reconfigure") and encoding.lower() != "utf-8":
+            stream.reconfigure(encoding="utf-8")
+
+
+def _stop_printing() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -109,6 +109,7 @@ def collapse(a: Namespace) -> int:
     result = collapse_table(
         _table(a.table),
         control=a.control,
+        treatment=a.treatment,
         arm=a.arm,
         score=a.score,
         pair=a.pair,
@@ -134,12 +135,12 @@ def judge(a: Namespace) -> int:
     from reply_resolution.judge.judge import estimate, judge_replies
 
     if a.out is None and not a.dry_run:
-        raise TableError(
+        a.refuse(
             "say where the verdicts go with --out VERDICTS (.csv, .tsv, .jsonl or "
-            ".parquet), or what they would cost with --dry-run."
+            ".parquet), or what they would cost with --dry-run"
         )
     if a.out is not None:
-        _check_output(a.out)
+        _check_output(a.out, a.replies)
     replies, options = to_judge(a)
     if a.concurrency is not None:
         options["concurrency"] = a.concurrency
@@ -205,7 +206,7 @@ def _value(text: str) -> Any:  # noqa: ANN401
         return text
 
 
-def _check_output(path: str) -> None:
+def _check_output(path: str, replies: str) -> None:
     if Path(path).suffix.lower() not in {".csv", ".tsv", ".jsonl", ".parquet"}:
         raise TableError(
             f"{path} is no table this program writes; name it .csv, .tsv, .jsonl or "
@@ -217,6 +218,13 @@ def _check_output(path: str) -> None:
             f"{path} cannot be written: {folder} is no folder that may be written to. "
             "Make it first; nothing was judged."
         )
+    if Path(path).is_dir():
+        raise TableError(f"{path} is a folder; name a file. Nothing was judged.")
+    if Path(path).resolve() == Path(replies).resolve():
+        raise TableError(
+            f"--out {path} would write over the replies themselves; name another file. "
+            "Nothing was judged."
+        )
 
 
 def write_table(frame: "pl.DataFrame", path: str | Path) -> None:
@@ -226,11 +234,18 @@ def write_table(frame: "pl.DataFrame", path: str | Path) -> None:
         frame: The table; nested columns become JSON text in .csv and .tsv.
         path: Ends in .csv, .tsv, .jsonl or .parquet.
     """
-    import polars as pl
-
     path = Path(path)
     draft = path.with_name(f".{path.name}.tmp")
-    kind = path.suffix.lower()
+    try:
+        _write(frame, draft, path.suffix.lower())
+        os.replace(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _write(frame: "pl.DataFrame", draft: Path, kind: str) -> None:
+    import polars as pl
+
     if kind in {".csv", ".tsv"}:
         nested = [n for n, t in frame.schema.items() if t.is_nested()]
         flat = frame.with_columns(
@@ -249,7 +264,6 @@ def write_table(frame: "pl.DataFrame", path: str | Path) -> None:
         frame.write_ndjson(draft)
     else:
         frame.write_parquet(draft)
-    os.replace(draft, path)
 
 
 def probes(a: Namespace) -> int:
@@ -353,6 +367,8 @@ def cache_export(a: Namespace) -> int:
 
 def cache_import(a: Namespace) -> int:
     """`cache import`: add the results of a JSONL file."""
+    if not Path(a.file).is_file():  # before a new cache is made for it
+        raise TableError(f"{a.file} is no file; give what `cache export` wrote.")
     with _cache(a, read_only=False) as cache:
         result = cache.import_jsonl(a.file)
     terminal.say(

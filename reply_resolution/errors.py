@@ -4,6 +4,21 @@ A message says what was given, what is allowed, and what to do next. The command
 line prints the message alone (exit code 1); a notebook shows it with its class.
 """
 
+from collections.abc import Iterable
+
+
+def did_you_mean(wanted: str, known: Iterable[str]) -> str:
+    """A sentence with the name that looks most like the one wanted; "" if none does.
+
+    >>> did_you_mean("scroe", ["arm", "score"])
+    " Did you mean 'score'?"
+    """
+    from difflib import get_close_matches
+
+    by_key = {name.strip().casefold(): name for name in known}
+    close = get_close_matches(wanted.strip().casefold(), list(by_key), 1, 0.7)
+    return f" Did you mean {by_key[close[0]]!r}?" if close else ""
+
 
 class ReplyResolutionError(Exception):
     """Base of all errors raised on purpose; catch it to catch them all."""
@@ -51,7 +66,3 @@ class ParameterError(ReplyResolutionError):
 
 class ReportError(ReplyResolutionError):
     """A notebook failed to run, or its report could not be written."""
-
-
-class StatisticalWarning(UserWarning):
-    """A result is computed, but a reader should know something about it."""

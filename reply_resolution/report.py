@@ -12,7 +12,6 @@ from pathlib import Path
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from typing import Any
@@ -273,8 +272,3 @@ def _write(path: Path, text: str) -> None:
     draft = path.with_name(f".{path.name}.tmp")
     draft.write_text(text, "utf-8")
     os.replace(draft, path)
-
-
-def progress(message: str) -> None:
-    """One line to standard error: standard output belongs to the result."""
-    print(message, file=sys.stderr, flush=True)

@@ -1,99 +1,27 @@
 """How each verb is called: its arguments, their checks and their help."""
 
 import argparse
-import sys
-from typing import NoReturn
 
 from reply_resolution import commands
+from reply_resolution.arguments import (
+    Ascending,
+    Parser,
+    add_json,
+    add_mix,
+    add_verb,
+    amount,
+    at_least_one,
+    integer,
+    number,
+    pair,
+    planned,
+    positive,
+    sample,
+    share,
+    whole,
+)
 
 _TABLE = "a .csv, .tsv, .jsonl or .parquet table"
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser that says what was wrong and where help is (exit code 2)."""
-
-    def error(self, message: str) -> NoReturn:
-        """Say it on standard error and exit with 2."""
-        self.print_usage(sys.stderr)
-        self.exit(2, f"{self.prog}: {message}\nSee `{self.prog} --help`.\n")
-
-
-def add_verb(
-    verbs: "argparse._SubParsersAction[Parser]",
-    name: str,
-    run: commands.Verb,
-    help: str,
-    epilog: str = "",
-) -> Parser:
-    """Add a verb and what it runs."""
-    parser = verbs.add_parser(
-        name,
-        help=help,
-        description=help[0].upper() + help[1:] + ".",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.set_defaults(run=run)
-    return parser
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Let a verb print one JSON object."""
-    parser.add_argument(
-        "--json", action="store_true", help="print one JSON object and nothing else"
-    )
-
-
-def _share(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not between 0 and 1")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
-    return value
-
-
-def _whole(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
-
-
-def _at_least_one(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
-    return value
-
-
-def _sample(text: str) -> float | int:
-    if "." in text:
-        return 1.0 if float(text) == 1 else _share(text)
-    return _at_least_one(text)
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
-    return name, value
-
-
-def _planned(text: str) -> tuple[str, float]:
-    name, share = _pair(text)
-    try:
-        return name, _positive(share)
-    except ValueError:
-        raise argparse.ArgumentTypeError(
-            f"the share in {text!r} is not a number"
-        ) from None
 
 
 def _model(parser: argparse.ArgumentParser) -> None:
@@ -108,7 +36,7 @@ def _model(parser: argparse.ArgumentParser) -> None:
         help="the cache: a file (default: one for this user) or postgresql://...",
     )
     parser.add_argument(
-        "--max-calls", type=_whole, metavar="N", help="hard cap on paid calls"
+        "--max-calls", type=whole, metavar="N", help="hard cap on paid calls"
     )
 
 
@@ -123,19 +51,19 @@ def to_judge(parser: argparse.ArgumentParser) -> None:
     _model(parser)
     parser.add_argument(
         "--sample",
-        type=_sample,
+        type=sample,
         metavar="N",
         help="judge N rows (or a fraction, 0.25) drawn at random, balanced over arms",
     )
     parser.add_argument(
-        "--votes", type=_at_least_one, default=1, metavar="K", help="verdicts a reply"
+        "--votes", type=at_least_one, default=1, metavar="K", help="verdicts a reply"
     )
-    parser.add_argument("--max-total-tokens", type=_whole, metavar="N")
-    parser.add_argument("--max-usd", type=float, metavar="USD")
+    parser.add_argument("--max-total-tokens", type=whole, metavar="N")
+    parser.add_argument("--max-usd", type=amount, metavar="USD")
     parser.add_argument(
         "--price",
         nargs=2,
-        type=float,
+        type=amount,
         metavar=("INPUT", "OUTPUT"),
         help="USD per million tokens, where the model's price is not known",
     )
@@ -145,12 +73,12 @@ def to_judge(parser: argparse.ArgumentParser) -> None:
         help="the caps hold over this calendar period (UTC), not this run alone",
     )
     parser.add_argument(
-        "--max-completion-tokens", type=_at_least_one, metavar="N", help="per answer"
+        "--max-completion-tokens", type=at_least_one, metavar="N", help="per answer"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of sample and order")
+    parser.add_argument("--seed", type=integer, default=0, help="of sample and order")
     parser.add_argument(
         "--column",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="NAME=COLUMN",
@@ -158,7 +86,7 @@ def to_judge(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--param",
-        type=_pair,
+        type=pair,
         action="append",
         default=[],
         metavar="NAME=JSON",
@@ -197,7 +125,7 @@ def _judge(verbs: "argparse._SubParsersAction[Parser]") -> None:
     to_judge(parser)
     parser.add_argument("--out", metavar="VERDICTS", help=f"{_TABLE} to write")
     parser.add_argument(
-        "--concurrency", type=_at_least_one, metavar="N", help="calls in flight"
+        "--concurrency", type=at_least_one, metavar="N", help="calls in flight"
     )
     parser.add_argument(
         "--dry-run", action="store_true", help="say what it would cost; send nothing"
@@ -230,23 +158,22 @@ def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
         default="two-sided",
         help="greater: treatment above control",
     )
-    parser.add_argument("--confidence", type=_share, default=0.95, metavar="P")
+    parser.add_argument("--confidence", type=share, default=0.95, metavar="P")
     parser.add_argument(
-        "--cut", type=int, default=4, help="lowest score that counts as resolved (4)"
+        "--cut",
+        type=integer,
+        default=4,
+        help="lowest score that counts as resolved (4)",
     )
     parser.add_argument(
         "--allocation",
-        type=_planned,
+        type=planned,
         nargs="+",
         metavar="ARM=SHARE",
         help="planned shares of all arms, where they are not equal",
     )
-    parser.add_argument(
-        "--mix-versions",
-        action="store_true",
-        help="compare scores of several metric versions or judges all the same",
-    )
-    parser.add_argument("--seed", type=int, default=0, help="where chance is used")
+    add_mix(parser)
+    parser.add_argument("--seed", type=integer, default=0, help="where chance is used")
     add_json(parser)
 
 
@@ -263,7 +190,12 @@ def _agreement(verbs: "argparse._SubParsersAction[Parser]") -> None:
         "--labels", nargs="+", metavar="COL", help="default: every label_* column"
     )
     parser.add_argument(
-        "--scale", nargs=2, type=float, default=(1, 5), metavar=("LO", "HI")
+        "--scale",
+        nargs=2,
+        type=number,
+        action=Ascending,
+        default=(1, 5),
+        metavar=("LO", "HI"),
     )
     add_json(parser)
 
@@ -291,12 +223,17 @@ def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("table", metavar="TABLE", help=f"{_TABLE} with arm and score")
     parser.add_argument("--control", required=True, metavar="NAME")
+    parser.add_argument("--treatment", metavar="NAME", help="default: the first other")
     parser.add_argument("--arm", default="arm", metavar="COL")
     parser.add_argument("--score", default="score", metavar="COL")
     parser.add_argument(
-        "--cut", type=int, choices=[2, 3, 4, 5], default=4, help="resolved from here"
+        "--cut",
+        type=integer,
+        choices=[2, 3, 4, 5],
+        default=4,
+        help="resolved from here",
     )
-    parser.add_argument("--effect", type=_positive, default=0.3, metavar="POINTS")
+    parser.add_argument("--effect", type=positive, default=0.3, metavar="POINTS")
     parser.add_argument(
         "--assume",
         choices=["shift", "cut", "noise"],
@@ -308,7 +245,7 @@ def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument(
         "--cuts-seen",
         nargs="+",
-        type=int,
+        type=integer,
         choices=[2, 3, 4, 5],
         metavar="CUT",
         help="cuts tried on these arms before this one; each is paid for",
@@ -326,15 +263,15 @@ def _plan(verbs: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument(
         "--counts",
         nargs=5,
-        type=_whole,
+        type=whole,
         required=True,
         metavar=("N1", "N2", "N3", "N4", "N5"),
         help="pilot replies scored 1 to 5, arms pooled",
     )
     group = parser.add_mutually_exclusive_group(required=True)
-    group.add_argument("--effect", type=_positive, metavar="POINTS")
-    group.add_argument("--n", type=_at_least_one, metavar="PER_ARM")
-    parser.add_argument("--power", type=_share, default=0.8, metavar="P")
+    group.add_argument("--effect", type=positive, metavar="POINTS")
+    group.add_argument("--n", type=at_least_one, metavar="PER_ARM")
+    parser.add_argument("--power", type=share, default=0.8, metavar="P")
     add_json(parser)
 
 

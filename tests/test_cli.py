@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 import json
+import os
 from pathlib import Path
 import re
 import subprocess
@@ -103,6 +104,12 @@ def test_help_names_every_verb(run: Run) -> None:
         ("plan", "--counts", "1", "2", "3", "4", "5"),
         ("judge", "x.csv", "--out", "v.csv", "--sample", "2.5"),
         ("judge", "x.csv", "--out", "v.csv", "--max-calls", "-1"),
+        ("judge", "x.csv", "--out", "v.csv", "--max-usd", "-1"),
+        ("judge", "x.csv"),
+        ("compare", "x.csv", "--control", "a", "--confidence", "much"),
+        ("agreement", "x.csv", "--scale", "nan", "5"),
+        ("agreement", "x.csv", "--scale", "1", "inf"),
+        ("agreement", "x.csv", "--scale", "5", "1"),
     ],
 )
 def test_wrong_usage_is_2(run: Run, words: tuple[str, ...]) -> None:
@@ -110,6 +117,7 @@ def test_wrong_usage_is_2(run: Run, words: tuple[str, ...]) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert "--help" in err
+    assert "value:" not in err  # argparse would name a function of ours
 
 
 def test_version(run: Run) -> None:
@@ -381,7 +389,7 @@ def test_judge_says_before_it_spends(run: Run, root: Path, tmp_path: Path) -> No
     assert code == 1
     assert "nothing was judged" in err
     assert run("judge", replies, "--out", tmp_path / "v.xlsx")[0] == 1
-    assert run("judge", replies)[0] == 1
+    assert run("judge", replies)[0] == 2
 
 
 def test_report_lists_parameters_and_refuses_unknown(run: Run, tmp_path: Path) -> None:
@@ -430,3 +438,91 @@ def test_running_a_notebook_compiles_no_grammar():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"
+
+
+def test_the_output_is_utf8_in_every_locale(table: Path) -> None:
+    """Arms of any script and the minus sign are printed under a Western locale too."""
+    frame = pl.read_parquet(table)
+    arm = pl.col("arm").replace("treatment", "日本")
+    frame.with_columns(arm).write_parquet(table)
+    words = ["-m", "reply_resolution", "compare", str(table), "--control", "control"]
+    for more in ([], ["--json"]):
+        done = subprocess.run(
+            [sys.executable, *words, *more],
+            capture_output=True,
+            env={**os.environ, "PYTHONIOENCODING": "cp1252"},
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "日本" in done.stdout.decode("utf-8")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_is_one_message(table: Path) -> None:
+    """A result that cannot be written: exit 1, one line, no traceback."""
+    words = ("compare", str(table), "--control", "control", "--json")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "reply_resolution", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert "No space left" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_judge_never_writes_over_its_input_or_a_folder(
+    run: Run, tmp_path: Path, root: Path
+) -> None:
+    """Both are refused before anything is sent, and nothing is left behind."""
+    replies = tmp_path / "replies.csv"
+    replies.write_bytes((root / "data" / "replay.csv").read_bytes())
+    before = replies.read_bytes()
+    (tmp_path / "d.csv").mkdir()
+    for out, word in ((replies, "themselves"), (tmp_path / "d.csv", "folder")):
+        code, _, err = run("judge", replies, "--out", out, "--model", "m")
+        assert code == 1
+        assert word in err
+    assert replies.read_bytes() == before
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["d.csv", "replies.csv"]
+
+
+def test_importing_a_file_that_is_not_there_makes_no_cache(
+    run: Run, tmp_path: Path
+) -> None:
+    """The name is checked before the cache is opened."""
+    new = tmp_path / "new.sqlite"
+    code, _, err = run("cache", "import", tmp_path / "no.jsonl", "--cache", new)
+    assert code == 1
+    assert "no.jsonl" in err
+    assert not new.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("compare", "--control", "control", "--score", "scroe"), "score"),
+        (("agreement", "--judge", "Scores"), "score"),
+        (("length-bias", "--label", "scroe"), "score"),
+    ],
+)
+def test_a_misspelt_column_is_guessed(
+    run: Run, table: Path, words: tuple[str, ...], meant: str
+) -> None:
+    """The error proposes the column that looks most like it."""
+    code, _, err = run(words[0], table, *words[1:])
+    assert code == 1
+    assert f"Did you mean {meant!r}?" in err
+
+
+def test_collapse_takes_the_treatment(run: Run, table: Path) -> None:
+    """With several arms, --treatment says which; its note says so."""
+    frame = pl.read_parquet(table)
+    third = frame.filter(pl.col("arm") == "treatment").with_columns(arm=pl.lit("third"))
+    pl.concat([frame, third]).write_parquet(table)
+    words = ("collapse", table, "--control", "control", "--json")
+    assert "--treatment" in run(*words)[1]
+    assert "left out" not in run(*words, "--treatment", "third")[1]

@@ -8,10 +8,10 @@ from reply_resolution.judge.budget import Reservation
 from reply_resolution.judge.client import Client, Gate, backoff
 from reply_resolution.judge.identity import Dialect
 from reply_resolution.judge.job import Item, Job, request_bytes
-from reply_resolution.judge.keeping import Bookkeeper, utc_now
+from reply_resolution.judge.keeping import Bookkeeper
 from reply_resolution.judge.reading import Outcome
 from reply_resolution.judge.results import Failure, RunStoppedError, Tally
-from reply_resolution.judge.store import Attempt, StoredVerdict
+from reply_resolution.judge.store import Attempt, StoredVerdict, utc_now
 
 #: Seconds before the second attempt after a fault that may pass.
 FIRST_WAIT = 0.5

@@ -61,7 +61,7 @@ class Backend(ABC):
     def close(self) -> None:
         """Close it; more than once is fine."""
 
-    # Who does what now (see budget.py for the ledger): as `CacheStore` says
+    # Who judges what now, and the ledger (see budget.py)
 
     @abstractmethod
     def claim(

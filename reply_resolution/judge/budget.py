@@ -11,11 +11,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 import math
 import time
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from reply_resolution.errors import BudgetError
 from reply_resolution.judge.owner import new_owner
-from reply_resolution.judge.store import Actual, Booking, CacheStore, Cap, Refusal
+from reply_resolution.judge.store import Actual, Booking, Cap, Refusal
+
+if TYPE_CHECKING:
+    from reply_resolution.judge.cache import Cache
 
 #: Tokens a chat wraps around its messages (roles, separators, the reply's opening).
 OVERHEAD_TOKENS = 64
@@ -215,7 +218,7 @@ class Ledger:
 
     def __init__(
         self,
-        cache: CacheStore,
+        cache: "Cache",
         limits: Limits | Sequence[Limits] | None,
         run_id: str,
         price: Price | None = None,

@@ -10,7 +10,6 @@ below it (`sqlite.Database`, or `scale.postgres` for a team).
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 import json
 import os
 from pathlib import Path
@@ -26,11 +25,12 @@ from reply_resolution.judge.owner import STANDING
 from reply_resolution.judge.rubric import Rubric, RubricVersion
 from reply_resolution.judge.sqlite import Database, default_path
 from reply_resolution.judge.store import (
-    FINAL,
     FRAME_SCHEMA,
     Attempt,
     StoredVerdict,
     TokenUse,
+    check_verdict,
+    utc_now,
 )
 
 _CHUNK = 900  # keys per IN (...): below SQLite's oldest limit of 999 parameters
@@ -47,13 +47,8 @@ _VERSIONS: dict[str, Any] = {
 }
 
 
-def now() -> str:
-    """UTC time, ISO 8601, to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
 class Cache(Backend):
-    """The cache, open. A `CacheStore`; use it as a context manager."""
+    """The cache, open; use it as a context manager."""
 
     # What leaves the cache, and comes back.
     verdict_rows = exchange.verdict_rows
@@ -97,7 +92,13 @@ class Cache(Backend):
             with self.numbering() as run:
                 first = (default,) if rubric.name == default.name else ()
                 for each in (*first, rubric):
-                    values = (each.hash, each.name, now(), each.document(), each.name)
+                    values = (
+                        each.hash,
+                        each.name,
+                        utc_now(),
+                        each.document(),
+                        each.name,
+                    )
                     run(
                         "INSERT INTO rubrics (hash, name, number, created_at, "
                         "document) SELECT ?, ?, 1 + coalesce(max(number), 0), ?, ? "
@@ -114,22 +115,30 @@ class Cache(Backend):
         return RubricVersion(rubric.name, rows[0][0], rubric.hash).label
 
     def rubric(self, version: str) -> Rubric:
-        """The rubric of a metric version, by label or by the start of its hash.
+        """The rubric of a metric version.
+
+        Args:
+            version: Its label, its number ("2", "v2", "name@v2"), or at least four
+                characters of its hash.
 
         Raises:
             CacheError: The cache has no such version, or several.
         """
+        known = self.versions()
         start = version.rpartition(":")[2]
-        rows = self.read(
-            "SELECT document FROM rubrics WHERE substr(hash, 1, ?) = ?",
-            (len(start), start),
-        )
-        if len(rows) != 1 or len(start) < 4:
-            known = ", ".join(self.versions()["metric_version"]) or "none"
+        found = [
+            hash_
+            for name, number, hash_ in known.select("name", "number", "hash").rows()
+            if version in (f"{number}", f"v{number}", f"{name}@v{number}")
+            or (len(start) >= 4 and hash_.startswith(start))
+        ]
+        if len(found) != 1:
             raise CacheError(
-                f"cache {self.name} has {'no' if not rows else 'no single'} metric "
-                f"version {version!r}; it has {known}."
+                f"cache {self.name} has {'no single' if found else 'no'} metric "
+                f"version {version!r}; it has "
+                f"{', '.join(known['metric_version']) or 'none'}."
             )
+        rows = self.read("SELECT document FROM rubrics WHERE hash = ?", (found[0],))
         return Rubric.from_document(rows[0][0])
 
     def register_judge(
@@ -146,7 +155,7 @@ class Cache(Backend):
             run(
                 "INSERT INTO judges (judge_id, model, endpoint, created_at, document) "
                 "VALUES (?, ?, ?, ?, ?) ON CONFLICT (judge_id) DO NOTHING",
-                (judge_id, identity.model, identity.endpoint, now(), document),
+                (judge_id, identity.model, identity.endpoint, utc_now(), document),
             )
             if rubric is not None:
                 self.register_rubric(rubric)
@@ -250,7 +259,7 @@ class Cache(Backend):
                 the file cannot be written.
         """
         for verdict in verdicts:
-            _check_verdict(verdict)
+            check_verdict(verdict)
         marks = ", ".join("?" * (3 + len(FRAME_SCHEMA)))
         keys = [bytes.fromhex(v.key) for v in verdicts]
         with self.transaction():
@@ -323,7 +332,7 @@ class Cache(Backend):
                 "INSERT INTO capabilities VALUES (?, ?, ?, ?) ON CONFLICT "
                 "(endpoint, model) DO UPDATE SET updated_at = excluded.updated_at, "
                 "document = excluded.document",
-                (endpoint, model, now(), json.dumps(dict(document))),
+                (endpoint, model, utc_now(), json.dumps(dict(document))),
             )
 
     def token_use(self, judge_id: str) -> TokenUse | None:
@@ -363,7 +372,7 @@ class Cache(Backend):
             run(
                 "INSERT INTO calibrations (metric, judge_id, document, created_at) "
                 "VALUES (?, ?, ?, ?)",
-                (*known, now()),
+                (*known, utc_now()),
             )
 
     def calibration(self, metric_version: str, judge_id: str) -> dict[str, Any] | None:
@@ -400,19 +409,3 @@ def _chunks(keys: Sequence[str]) -> Iterator[tuple[str, list[bytes]]]:
     for start in range(0, len(unique), _CHUNK):
         chunk = [bytes.fromhex(key) for key in unique[start : start + _CHUNK]]
         yield f"WHERE v.key IN ({','.join('?' * len(chunk))})", chunk
-
-
-def _check_verdict(verdict: StoredVerdict) -> None:
-    score = verdict.score
-    if verdict.status not in FINAL:
-        raise CacheError(
-            f"a verdict of status {verdict.status!r} is not kept; only paid final "
-            f"answers are: {', '.join(FINAL)}. Calls that failed are attempts."
-        )
-    possible = type(score) is int and 1 <= score <= 5
-    if not possible if verdict.status == "scored" else score is not None:
-        raise CacheError(
-            f"a verdict of status {verdict.status!r} with score {score!r} is "
-            "contradictory: scored has a whole number 1 to 5, every other status has "
-            "none."
-        )

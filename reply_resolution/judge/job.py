@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reply_resolution.errors import JudgeError, TableError
+from reply_resolution.errors import JudgeError, TableError, did_you_mean
 from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.client import Endpoint
 from reply_resolution.judge.identity import (
@@ -28,7 +28,6 @@ from reply_resolution.judge.identity import (
 from reply_resolution.judge.rubric import Rubric, UserMessage
 from reply_resolution.judge.sampling import Draw, draw
 from reply_resolution.judge.sqlite import default_path
-from reply_resolution.judge.store import CacheStore
 from reply_resolution.tables.replies import empty_expr
 
 #: Sampling parameters sent unless the caller says otherwise; a server that refuses one
@@ -174,7 +173,7 @@ class Job:
         identity: The judge as of now; another if the server turns out to want to be
             asked differently.
         judge_id: The judge's id, 64 hex digits.
-        found: What the cache has for the worklist's keys (`CacheStore.get_frame`).
+        found: What the cache has for the worklist's keys (`Cache.get_frame`).
     """
 
     def __init__(
@@ -194,7 +193,7 @@ class Job:
         check_table(replies)
         votes = at_least_one("votes", votes)
         self.replies, self.rubric, self.endpoint = replies, rubric, endpoint
-        self.store: CacheStore = store
+        self.store: Cache = store
         self._sample, self._seed = sample, seed
         self._draw: Draw | None = None
         # A recorded judge was asked elsewhere; no parameter of ours was sent.
@@ -305,8 +304,8 @@ def request_bytes(identity: JudgeIdentity) -> int:
     return len(json.dumps(identity.request(""), ensure_ascii=False).encode())
 
 
-def fetch(cache: CacheStore, keys: pl.Series) -> pl.DataFrame:
-    """`CacheStore.get_frame`, one row per key.
+def fetch(cache: Cache, keys: pl.Series) -> pl.DataFrame:
+    """`Cache.get_frame`, one row per key.
 
     What is found passes through Python objects, which for a very long table would need
     more room than the table: up to `_AT_ONCE` keys are asked for together, which lets
@@ -357,8 +356,8 @@ def check_table(replies: pl.DataFrame) -> None:
         if name not in replies.columns:
             raise TableError(
                 f"the table has no column {name!r}; its columns are "
-                f"{', '.join(replies.columns)}. Rename one, or read the table with "
-                "read_replies(columns=...)."
+                f"{', '.join(replies.columns)}.{did_you_mean(name, replies.columns)} "
+                "Rename one, or read the table with read_replies(columns=...)."
             )
     key = [c for c in ("request_id", "arm") if c in replies.columns]
     repeated = replies.select(pl.struct(key).is_duplicated()).to_series()

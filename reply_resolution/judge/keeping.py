@@ -6,23 +6,21 @@ committed back yet stays counted in full, so grouping never loosens the cap.
 """
 
 import asyncio
-from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from reply_resolution.judge.budget import Ledger, Reservation
 from reply_resolution.judge.reading import Outcome
 from reply_resolution.judge.results import Tally
-from reply_resolution.judge.store import Attempt, CacheStore, Refusal, StoredVerdict
+from reply_resolution.judge.store import Attempt, Refusal, StoredVerdict
+
+if TYPE_CHECKING:
+    from reply_resolution.judge.cache import Cache
 
 #: Verdicts are committed when so many are waiting, or the oldest waits so long.
 COMMIT_ROWS = 64
 COMMIT_SECONDS = 1.0
 # How often a refused booking asks again while calls in flight may make room.
 _ASK_AGAIN = 0.1
-
-
-def utc_now() -> str:
-    """UTC time, ISO 8601 to the millisecond."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 class Bookkeeper:
@@ -33,7 +31,7 @@ class Bookkeeper:
     """
 
     def __init__(
-        self, cache: CacheStore, ledger: Ledger, tally: Tally, *, bounded: bool
+        self, cache: "Cache", ledger: Ledger, tally: Tally, *, bounded: bool
     ) -> None:
         """Use one cache and one ledger; `bounded`: a cap on tokens or USD must hold."""
         self.broken: BaseException | None = None

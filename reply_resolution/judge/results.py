@@ -315,7 +315,7 @@ def verdict_table(
     Args:
         replies: The table as given.
         worklist: Keys of the rows judged.
-        found: Verdicts by key (`CacheStore.get_frame`).
+        found: Verdicts by key (`Cache.get_frame`).
         drawn: Whether each row is in the sample; bool, shape (rows,).
         probability: Chance of having been drawn, fraction; float64, shape (rows,).
         new_entries: Entries this run paid for; all other verdicts are `cached`.

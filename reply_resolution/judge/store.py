@@ -1,23 +1,24 @@
-"""What the judge needs of a cache, without saying how it is kept.
+"""The records a cache and its ledger keep, whatever database holds them."""
 
-`judge.py` and `budget.py` use a `CacheStore` and these records, nothing of SQLite: a
-store on another database has to offer this and no more.
-"""
-
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import NamedTuple
 
 import polars as pl
 
+from reply_resolution.errors import CacheError
 from reply_resolution.judge.identity import JudgeIdentity
-from reply_resolution.judge.rubric import Rubric
+
+
+def utc_now() -> str:
+    """UTC time, ISO 8601 to the millisecond."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
 
 #: Statuses of a paid, final answer; only these are kept as verdicts.
 FINAL = ("scored", "refused", "truncated", "filtered", "invalid")
 
-#: Columns of `CacheStore.get_frame`, beside `key`: a verdict's fields after its vote.
+#: Columns of `Cache.get_frame`, beside `key`: a verdict's fields after its vote.
 FRAME_SCHEMA: dict[str, pl.DataType] = {
     "score": pl.Int8(),
     "reason": pl.String(),
@@ -227,75 +228,18 @@ class Refusal(NamedTuple):
     final: bool
 
 
-class CacheStore(Protocol):
-    """A place that keeps paid verdicts, and the ledger of what was paid."""
-
-    @property
-    def name(self) -> str:
-        """The place as messages name it; never with a password."""
-
-    @property
-    def read_only(self) -> bool:
-        """Whether nothing can be kept."""
-
-    def transaction(self) -> AbstractContextManager[object]:
-        """All writes in the block are one transaction: all of them, or none."""
-
-    def register_rubric(self, rubric: Rubric) -> str:
-        """Mint or find the metric version; returns its label."""
-
-    def register_judge(
-        self, identity: JudgeIdentity, rubric: Rubric | None = None
-    ) -> None:
-        """Remember a judge, and which metric version it serves."""
-
-    def get_many(self, keys: Sequence[str]) -> dict[str, StoredVerdict]:
-        """The verdicts there are, by key."""
-
-    def get_frame(self, keys: Sequence[str]) -> pl.DataFrame:
-        """`key` and `FRAME_SCHEMA`, one row per known key."""
-
-    def put_many(self, verdicts: Sequence[StoredVerdict]) -> int:
-        """Keep verdicts in one transaction; returns how many were new."""
-
-    def add_attempts(self, attempts: Sequence[Attempt]) -> None:
-        """Keep the diary of calls."""
-
-    def claim(
-        self, keys: Collection[str], owner: str, lease_s: float = ...
-    ) -> set[str]:
-        """Take keys to judge; those another living owner has are left out."""
-
-    def in_batch(self, keys: Sequence[str]) -> set[str]:
-        """Of these keys, those that a batch at a provider will answer."""
-
-    def release(self, keys: Collection[str], owner: str) -> None:
-        """Give claimed keys back."""
-
-    def note_requests(self, rows: Iterable[tuple[str, str | None, str]]) -> None:
-        """Remember (request_id, arm, key), so that `trace` finds a request."""
-
-    def capability(self, endpoint: str, model: str) -> dict[str, Any] | None:
-        """What was learnt about a server and model."""
-
-    def remember_capability(
-        self, endpoint: str, model: str, document: Mapping[str, Any]
-    ) -> None:
-        """Remember it."""
-
-    def token_use(self, judge_id: str) -> TokenUse | None:
-        """What this judge's calls have used so far."""
-
-    def book(
-        self, run_id: str, owner: str, bookings: Sequence[Booking], caps: Sequence[Cap]
-    ) -> tuple[list[int], Refusal | None]:
-        """Book calls in order until one does not fit; atomic over all processes."""
-
-    def book_actuals(self, run_id: str, actuals: Sequence[Actual]) -> Totals:
-        """Replace bookings by what the calls cost; returns the run's totals."""
-
-    def book_lost(self) -> int:
-        """Close the bookings of dead owners at full value; returns how many."""
-
-    def totals(self, scope: str, run_id: str) -> Totals:
-        """The ledger's sums over a scope."""
+def check_verdict(verdict: StoredVerdict) -> None:
+    """Refuse a verdict that contradicts itself; CacheError says how."""
+    score = verdict.score
+    if verdict.status not in FINAL:
+        raise CacheError(
+            f"a verdict of status {verdict.status!r} is not kept; only paid final "
+            f"answers are: {', '.join(FINAL)}. Calls that failed are attempts."
+        )
+    possible = type(score) is int and 1 <= score <= 5
+    if not possible if verdict.status == "scored" else score is not None:
+        raise CacheError(
+            f"a verdict of status {verdict.status!r} with score {score!r} is "
+            "contradictory: scored has a whole number 1 to 5, every other status has "
+            "none."
+        )

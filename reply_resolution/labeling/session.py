@@ -244,12 +244,6 @@ class LabelSession:
         """The widget to label with in JupyterLab; show it as a cell's last value."""
         return view.widget(self)
 
-    def run_terminal(
-        self, ask: Callable[[str], str] = input, say: Callable[[str], None] = print
-    ) -> None:
-        """Label in a terminal: one key and Enter for each card, "q" to stop."""
-        view.run_terminal(self, ask, say)
-
     def to_csv(self, path: str | Path) -> str:
         """Write the cards as a spreadsheet: token, texts, and a column for labels.
 

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as ET
 
 import polars as pl
 
-from reply_resolution.display import Html, element, html, table, visible
+from reply_resolution.display import Html, element, html, table
 from reply_resolution.errors import LabelError
 from reply_resolution.tables.scores import MISSING_WORDS, explain_score
 from reply_resolution.tables.tables import find_column, listed, read_table
@@ -193,30 +193,6 @@ def _shown(card: "Card") -> list[ET.Element]:
 def _flowing(wording: str) -> str:
     """A wording without the line breaks inside its sentences, for a narrow box."""
     return re.sub(r"(?<=\S)\n[ \t]*(?=[^\s\d*•–—-])", " ", wording)
-
-
-def run_terminal(
-    session: "LabelSession", ask: Callable[[str], str], say: Callable[[str], None]
-) -> None:
-    """Label by keys in a terminal, until all is answered or the annotator stops."""
-    say(visible(session.rubric.wording))
-    shown: Card | None = None
-    while (card := session.card) is not None:
-        if card is not shown:
-            parts = [(name, text) for name, text in _texts(card) if text]
-            say("\n\n".join(f"--- {name}\n{visible(_cut(t))}" for name, t in parts))
-            shown = card
-        try:
-            key = ask(f"[{session.progress()}] {_HELP}, q stop: ").strip().lower()
-            if key == "q":
-                break
-            if key == "n":
-                session.note(ask("Note: "))
-            else:
-                say(session.press(key))
-        except (EOFError, KeyboardInterrupt):
-            break
-    say(f"Stopped at {session.progress()}; all is saved in {session.path}.")
 
 
 def summary_table(session: "LabelSession") -> Html:

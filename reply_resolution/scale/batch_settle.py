@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from reply_resolution.judge.budget import Ledger, Price, Reservation
 from reply_resolution.judge.cache import Cache
-from reply_resolution.judge.keeping import utc_now
 from reply_resolution.judge.reading import Outcome
-from reply_resolution.judge.store import Actual, Attempt, StoredVerdict
+from reply_resolution.judge.store import Actual, Attempt, StoredVerdict, utc_now
 from reply_resolution.scale import batch_store as kept
 from reply_resolution.scale.batch_store import Batch, Line
 

@@ -5,7 +5,8 @@ from dataclasses import asdict, dataclass, replace
 import json
 from typing import Any, NamedTuple
 
-from reply_resolution.judge.cache import Cache, SqliteCache, now
+from reply_resolution.judge.cache import Cache, SqliteCache
+from reply_resolution.judge.store import utc_now
 
 # In PostgreSQL they are part of the schema; a file gets them with its first batch.
 _FILE_TABLES = (
@@ -94,7 +95,7 @@ def plan(cache: Cache, batch: Batch, lines: Sequence[Line]) -> None:
     with cache.transaction() as run:
         run(
             "INSERT INTO batches (name, created_at, document) VALUES (?, ?, ?)",
-            (batch.name, now(), json.dumps(asdict(batch))),
+            (batch.name, utc_now(), json.dumps(asdict(batch))),
         )
         cache.write(
             "INSERT INTO batch_lines VALUES (?, ?, ?, ?, ?, ?, ?, ?)",

@@ -5,7 +5,8 @@ from dataclasses import asdict
 import json
 
 from reply_resolution import commands, terminal
-from reply_resolution.verbs import Parser, add_json, add_verb, to_judge
+from reply_resolution.arguments import Parser, add_json, add_verb, share
+from reply_resolution.verbs import to_judge
 
 _EPILOG = """\
 A batch costs half and takes up to a day. `batch submit` books every request at its
@@ -30,7 +31,7 @@ def batch(verbs: "argparse._SubParsersAction[Parser]") -> None:
     to_judge(parser)
     parser.add_argument(
         "--discount",
-        type=float,
+        type=share,
         metavar="SHARE",
         help="what a batched token costs, share of the usual price (default: 0.5)",
     )

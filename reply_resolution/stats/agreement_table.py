@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.errors import StatisticsError, TableError, did_you_mean
 from reply_resolution.stats.agreement import agreement
 from reply_resolution.stats.agreement_parts import MEASURES
 from reply_resolution.stats.annotators import among
@@ -162,9 +162,10 @@ def _nothing() -> dict[str, Any]:
 def _need(frame: pl.DataFrame, column: str) -> None:
     if column not in frame.columns:
         raise TableError(
-            f"the table has no column {column!r}; it has {', '.join(frame.columns)}. "
-            "Name the judge's column with --judge and the columns of labels (of this "
-            "table, not a file) with --labels."
+            f"the table has no column {column!r}; it has {', '.join(frame.columns)}."
+            f"{did_you_mean(column, frame.columns)} Name the judge's column with "
+            "--judge and the columns of labels (of this table, not a file) with "
+            "--labels."
         )
 
 

@@ -1,7 +1,6 @@
 """The alternative-annotator test: may the judge stand in for one of the annotators?"""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,20 +70,6 @@ class AlternativeTest:
     def passed(self) -> bool | None:
         """Whether the judge may replace at least half of the annotators."""
         return None if self.winning_rate is None else self.winning_rate >= 0.5
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers under their names."""
-        return {
-            "applies": self.applies,
-            "reason": self.reason,
-            "winning_rate": self.winning_rate,
-            "advantage_probability": self.advantage,
-            "passed": self.passed,
-            "epsilon": self.epsilon,
-            "q": self.q,
-            "pvalues": {a.annotator: a.pvalue for a in self.annotators},
-            "warnings": list(self.warnings),
-        }
 
 
 def alternative_annotator_test(

@@ -273,7 +273,7 @@ def _arms(
         notes.append(
             f"compared {others[0]!r} with {control!r}; the arms "
             f"{', '.join(map(repr, others[1:]))} were left out (name another with "
-            "treatment=...)."
+            "--treatment, treatment=...)."
         )
     return treatment or others[0], notes
 

@@ -122,29 +122,6 @@ class CorrectedDifference:
     reliable: bool
     warnings: tuple[str, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers under their names; `ci` is [low, high]."""
-        return {
-            "treatment": self.treatment,
-            "control": self.control,
-            "estimate": self.estimate,
-            "ci": [self.low, self.high],
-            "confidence": self.confidence,
-            "pvalue": self.pvalue,
-            "judge_difference": self.judge_difference,
-            "label_difference": self.label_difference,
-            "labels": {
-                self.control: self.control_arm.n_labelled,
-                self.treatment: self.treatment_arm.n_labelled,
-            },
-            "lambda": {
-                self.control: self.control_arm.lam,
-                self.treatment: self.treatment_arm.lam,
-            },
-            "reliable": self.reliable,
-            "warnings": list(self.warnings),
-        }
-
 
 def ppi_mean(
     judge: Any,  # noqa: ANN401

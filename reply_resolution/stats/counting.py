@@ -9,6 +9,7 @@ from reply_resolution.errors import (
     ScoreError,
     TableError,
     VersionMismatchError,
+    did_you_mean,
 )
 from reply_resolution.stats.counts import (
     ScoreCounts,
@@ -115,8 +116,8 @@ def check_columns(columns: list[str], names: Names) -> None:
         if name is not None and name not in columns:
             raise TableError(
                 f"there is no column {name!r} ({role}). The table has "
-                f"{names_of(columns, 12)}; name the right one with --{role} "
-                f"({role}=...)."
+                f"{names_of(columns, 12)}.{did_you_mean(name, columns)} Name the right "
+                f"one with --{role} ({role}=...)."
             )
 
 

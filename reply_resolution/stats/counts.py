@@ -18,17 +18,6 @@ from reply_resolution.stats.saddlepoint import Ints
 
 Design = Literal["independent", "paired", "clustered"]
 
-#: Reasons for which a row is not used, beside the statuses of a verdict.
-REASONS = (
-    "missing",
-    "not_a_score",
-    "out_of_range",
-    "unpaired",
-    "missing_arm",
-    "missing_cluster",
-    "duplicate",
-)
-
 
 @dataclass(frozen=True, slots=True)
 class UnitCounts:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -83,27 +82,6 @@ class DifferentialBias:
             f"Whether the judge favours an arm is not settled: {size}. To rule out "
             f"{limit}, about {self.labels_needed} labels an arm are needed."
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers under their names; `ci` is [low, high]."""
-        return {
-            "treatment": self.treatment,
-            "control": self.control,
-            "estimate": self.estimate,
-            "ci": [self.low, self.high],
-            "confidence": self.confidence,
-            "pvalue": self.pvalue,
-            "margin": self.margin,
-            "equivalence_pvalue": self.equivalence_pvalue,
-            "equivalent": self.equivalent,
-            "control_bias": self.control_bias,
-            "treatment_bias": self.treatment_bias,
-            "labels": dict(self.labels),
-            "labels_needed": self.labels_needed,
-            "reliable": self.reliable,
-            "conclusion": self.conclusion,
-            "warnings": list(self.warnings),
-        }
 
 
 def differential_bias(
@@ -253,17 +231,6 @@ class TippingPoint:
         if self.unsettle > 0:
             return f"{text}, and by {number(self.unsettle)} to make it uncertain."
         return f"{text}; the interval includes no difference as it is."
-
-    def to_dict(self) -> dict[str, Any]:
-        """The numbers under their names, with the sentence."""
-        return {
-            "effect": self.effect,
-            "erase": self.erase,
-            "unsettle": self.unsettle,
-            "measured": self.measured,
-            "beyond": self.beyond,
-            "sentence": self.sentence,
-        }
 
 
 def tipping_point(

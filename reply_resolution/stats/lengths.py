@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import polars as pl
 
-from reply_resolution.errors import TableError
+from reply_resolution.errors import TableError, did_you_mean
 from reply_resolution.tables.replies import empty_expr, length_expr
 
 # Markdown signs carry no words; a bullet list should not seem wordier than a sentence.
@@ -100,7 +100,8 @@ def _column(frame: pl.DataFrame, column: str) -> pl.Series:
     if column not in frame.columns:
         raise TableError(
             f"the table has no column {column!r}; it has "
-            f"{', '.join(frame.columns)}. Name the right one."
+            f"{', '.join(frame.columns)}.{did_you_mean(column, frame.columns)} Name "
+            "the right one."
         )
     return frame[column]
 

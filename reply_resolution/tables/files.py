@@ -66,7 +66,9 @@ def decode(data: bytes, name: str) -> tuple[str, list[str]]:
     if not mark and b"\x00" in data:
         words = "UTF-16 without a byte order mark"
         even, odd = data[0:65536:2].count(0), data[1:65536:2].count(0)
-        few = (even + odd) * 50 < min(len(data), 65536)
+        # All bytes below 128 is ASCII, of which UTF-16 makes every second byte NUL.
+        least = 50 if not data.isascii() else 3
+        few = (even + odd) * least < min(len(data), 65536)
         if len(data) % 2 or few or (even and odd):
             raise TableError(
                 f"{name} is not a text file: there is a NUL byte at byte offset "

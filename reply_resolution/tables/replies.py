@@ -160,7 +160,7 @@ def _check_ids(table: Table, on_bad_line: OnBadLine) -> Table:
         raise TableError(
             f"{table.source}: {blank.height} row(s) without a request_id: row "
             f"{listed(blank[ROW], 5)}. Give every reply an id, or leave such rows out "
-            'by on_bad_line="skip".'
+            'in Python by on_bad_line="skip".'
         )
     said = "Left out, because they have no request_id"
     table = _flag(table, "request_id", empty_expr("request_id"), "missing_id", said)

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from reply_resolution.errors import TableError
+from reply_resolution.errors import TableError, did_you_mean
 from reply_resolution.tables.files import ROW, Bad, decode, read_delimited, read_json
 
 OnBadLine = Literal["stop", "skip"]
@@ -221,7 +221,7 @@ def bad_records(table: Table, bad: Sequence[Bad]) -> TableError:
     bad = fatal or bad
     shown = "; ".join(f"{b.where}: {b.reason}" for b in bad[:5])
     more = f"; and {len(bad) - 5} more" if len(bad) > 5 else ""
-    repair = 'them, or read on without them by on_bad_line="skip".'
+    repair = 'them, or read on without them in Python, by on_bad_line="skip".'
     return TableError(
         f"{table.source}: {len(bad)} record{'s' * (len(bad) > 1)} cannot be read. "
         f"{shown}{more}. Repair {'it.' if fatal else repair}"
@@ -245,7 +245,8 @@ def rename(table: Table, columns: Mapping[str, str]) -> Table:
             )
             raise TableError(
                 f"{table.source}: there is no column {theirs!r} to read {ours!r} from. "
-                f"The columns are {listed(names)}.{swapped}"
+                f"The columns are {listed(names)}."
+                f"{swapped or did_you_mean(theirs, names)}"
             )
         new[found] = ours
     given_up = [n for n in names if n in columns and n not in new]
@@ -290,8 +291,9 @@ def recognise(table: Table, ours: Iterable[str], *, required: Sequence[str]) -> 
     if missing:
         raise TableError(
             f"{table.source}: no column {listed(missing)}. The columns are "
-            f'{listed(table.columns)}. Say which is meant: columns={{"{missing[0]}": '
-            '"its name in the table"}.'
+            f"{listed(table.columns)}.{did_you_mean(missing[0], table.columns)} Say "
+            f"which is meant: `judge --column {missing[0]}=NAME`, or in Python "
+            f'columns={{"{missing[0]}": NAME}}; or rename it in the table.'
         )
     return table
 

@@ -15,11 +15,11 @@ import threading
 import time
 
 from reply_resolution.judge.budget import Ledger, Limits, Price
-from reply_resolution.judge.cache import Cache, now
+from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.identity import JudgeIdentity, verdict_keys
 from reply_resolution.judge.owner import new_owner
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.judge.store import StoredVerdict
+from reply_resolution.judge.store import StoredVerdict, utc_now
 
 ROUNDS = 3
 
@@ -47,7 +47,7 @@ def main(n: int = 100_000) -> None:
     rows = [{"request": f"Question {i}?", "reply": f"{i} {reply}"} for i in range(n)]
     messages = [rubric.user_message(row).text for row in rows]
     keys = verdict_keys(judge.judge_id, messages)
-    when = now()
+    when = utc_now()
     verdicts = [
         StoredVerdict(
             key,

@@ -16,12 +16,12 @@ import uuid
 import polars as pl
 
 from reply_resolution.judge.budget import Ledger, Limits
-from reply_resolution.judge.cache import Cache, now
+from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.identity import JudgeIdentity, verdict_keys
 from reply_resolution.judge.judge import judge_replies
 from reply_resolution.judge.owner import new_owner
 from reply_resolution.judge.rubric import Rubric
-from reply_resolution.judge.store import StoredVerdict
+from reply_resolution.judge.store import StoredVerdict, utc_now
 
 JUDGE = JudgeIdentity.of(Rubric.default(), model="m", endpoint="http://127.0.0.1:9/v1")
 
@@ -54,7 +54,7 @@ def rows(place: str, n: int = 100_000) -> None:
     """Print what keeping, claiming and reading of `n` verdicts takes."""
     messages = [f"message {i} " + "x" * 800 for i in range(n)]
     keys = verdict_keys(JUDGE.judge_id, messages)
-    when = now()
+    when = utc_now()
     verdicts = [
         StoredVerdict(
             key, JUDGE.judge_id, message, 0, 4, "The main request is answered.",

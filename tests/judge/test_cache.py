@@ -18,15 +18,15 @@ import pytest
 from reply_resolution.errors import CacheError
 from reply_resolution.judge import sqlite
 from reply_resolution.judge.backend import is_url
-from reply_resolution.judge.cache import Cache, now
+from reply_resolution.judge.cache import Cache
 from reply_resolution.judge.identity import JudgeIdentity, verdict_key
 from reply_resolution.judge.owner import is_gone, new_owner
 from reply_resolution.judge.rubric import Rubric
 from reply_resolution.judge.store import (
     FRAME_SCHEMA,
     Attempt,
-    CacheStore,
     StoredVerdict,
+    utc_now,
 )
 
 RUBRIC = Rubric.default()
@@ -55,7 +55,7 @@ def verdict(number=0, *, vote=0, score=4, judge=JUDGE, **changes):
         cost_usd=0.0012,
         latency_ms=123.5,
         attempts=1,
-        judged_at=now(),
+        judged_at=utc_now(),
         raw='{"score":4}',
     )
     return made._replace(**changes)
@@ -230,6 +230,10 @@ def test_versions_are_minted_per_name_and_never_move(store):
     assert store.register_rubric(RUBRIC) == first
     assert store.rubric("reply_resolution@v2:" + changed.hash[:8]) == changed
     assert store.rubric(changed.hash[:10]) == changed
+    for name in ("2", "v2", "reply_resolution@v2"):
+        assert store.rubric(name) == changed
+    with pytest.raises(CacheError, match=r"no single metric version 'v1'.*tone@v1"):
+        store.rubric("v1")
     with pytest.raises(CacheError, match="no metric version"):
         store.rubric("reply_resolution@v9:00000000")
 
@@ -770,10 +774,3 @@ def test_a_copy_of_the_file_is_a_cache(cache, path, tmp_path):
     shutil.copy(path, tmp_path / "copy.sqlite")
     with Cache.open(tmp_path / "copy.sqlite", read_only=True) as copy:
         assert len(copy.get_many([verdict(i).key for i in range(5)])) == 5
-
-
-def test_the_cache_offers_what_a_store_must(store):
-    """Everything `CacheStore` names is there, so another store may take its place."""
-    names = [name for name in vars(CacheStore) if not name.startswith("_")]
-    assert "get_many" in names
-    assert [name for name in names if not hasattr(store, name)] == []

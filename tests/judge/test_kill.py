@@ -37,7 +37,8 @@ ANSWER_TOKENS = 100
 WORKERS = """
     import http.client, json, os, random, sys, threading, time
     from reply_resolution.judge.budget import Ledger, Limits
-    from reply_resolution.judge.cache import Cache, now
+    from reply_resolution.judge.cache import Cache
+    from reply_resolution.judge.store import utc_now
     from reply_resolution.judge.identity import verdict_key
     from reply_resolution.judge.owner import new_owner
     from reply_resolution.judge.store import StoredVerdict
@@ -76,7 +77,7 @@ WORKERS = """
                 verdict = StoredVerdict(
                     key, judge_id, str(row), 0, answer["score"], "because", "scored",
                     "", "m", answer["prompt"], 0, answer["completion"], None, 1.0, 1,
-                    now(), None,
+                    utc_now(), None,
                 )
                 with cache.transaction():
                     cache.put_many([verdict])

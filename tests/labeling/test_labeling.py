@@ -513,30 +513,6 @@ def test_a_reply_cannot_be_a_formula_in_the_spreadsheet(tmp_path: Path):
     assert pl.read_csv(tmp_path / "s.csv")["reply"][0].startswith("'=cmd")
 
 
-def test_the_terminal_labels_and_shows_no_control_characters(tmp_path: Path):
-    """A reply cannot steer the terminal; keys, notes and q work; end of input stops."""
-    frame = replies(3).with_columns(pl.lit("\x1b[2J cleared?").alias("reply"))
-    clock = Clock()
-    session = LabelSession.open(
-        tmp_path / "a.jsonl", frame, annotator="anna", repeats=0, clock=clock
-    )
-    keys = iter(["4", "n", "because", "2", "q"])
-    said: list[str] = []
-
-    def ask(_prompt: str) -> str:
-        clock.now += 1
-        return next(keys)
-
-    session.run_terminal(ask, said.append)
-    assert session.answered == 2
-    assert [a["note"] for a in session.answers().values()] == ["", "because"]
-    shown = "\n".join(said)
-    assert "\x1b" not in shown
-    assert "\\x1b[2J cleared?" in shown
-    assert "zebra-arm" not in shown
-    assert said[-1].startswith("Stopped at 2 / 3")
-
-
 def test_an_unwritable_place_is_an_error_before_anything_is_believed(tmp_path: Path):
     """What cannot be saved is not shown as answered."""
     (tmp_path / "file").write_text("")

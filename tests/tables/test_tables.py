@@ -205,6 +205,7 @@ def test_a_quote_that_never_closes_is_always_an_error(tmp_path: Path):
         ("t.csv", b"\x1f\x8b\x08rest", "gzip"),
         ("t.csv", b"%PDF-1.7", "PDF"),
         ("t.csv", bytes(range(256)) * 4, "not a text file: there is a NUL byte"),
+        ("t.csv", b"request_id,reply\n1,a\x00b\n", "there is a NUL byte"),
         ("t.csv", b"a,b\n\x89\x02\x03,2\n", "not a text file.*offset 5, 0x02"),
         ("t.csv", b"a,b\n\x81\x8d,2\n", "byte offset 4.*nor Windows-1252"),
         ("t.csv", "a,b\né,ü\n".encode()[:-1] + b"\xc3", "UTF-8 but for 1 byte"),
