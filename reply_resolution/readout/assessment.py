@@ -20,6 +20,7 @@ from reply_resolution.readout.recommendation import Evidence, recommend
 from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.counts import ScoreCounts
 from reply_resolution.stats.integrity import WorstCaseBounds, worst_case_bounds
+from reply_resolution.stats.quantiles import critical
 
 
 def assess(
@@ -174,7 +175,7 @@ def _treatment(
     if not result.ci_reliable or span is None or span[0] >= span[1]:
         unreliable = result.ci_reason or "the scores do not vary"
     low, high = span or (result.mean_difference, result.mean_difference)
-    z = fx.normal_quantile(confidence)
+    z = critical(confidence)
     se = (high - low) / (2 * z)
     n = scored[name] + scored[control]
     widen = 1.0

@@ -8,6 +8,7 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.readout.experiment_plan import ExperimentPlan
+from reply_resolution.stats.quantiles import critical
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,13 +202,6 @@ def stretch(
     return center - factor * (center - low), center + factor * (high - center)
 
 
-def normal_quantile(confidence: float) -> float:
-    """Quantile of the normal distribution for a two-sided interval."""
-    from scipy.special import ndtri
-
-    return float(ndtri(0.5 + confidence / 2))
-
-
 def sequence_factor(n: int, plan: ExperimentPlan, confidence: float) -> float:
     """Half width of the confidence sequence in standard errors at n replies."""
     from reply_resolution.stats.sequential import confidence_sequence
@@ -253,6 +247,6 @@ def replies_needed(
     """
     if not (se > 0 and math.isfinite(se)):
         return None
-    z = normal_quantile(confidence) * widen
+    z = critical(confidence) * widen
     power = 0.8416212335729143  # normal quantile of 0.8
     return math.ceil(replies * (se * (z + power) / plan.worthwhile_gain) ** 2)

@@ -12,6 +12,7 @@ from reply_resolution import display
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.readout.experiment_plan import Metric
 from reply_resolution.readout.recommendation import GuardrailOutcome
+from reply_resolution.stats.quantiles import critical, two_sided
 from reply_resolution.stats.strata import (
     stratified_rate_interval,
     stratum_weights,
@@ -347,20 +348,18 @@ def _student(
     method: str,
     confidence: float,
 ) -> MetricEffect:
-    from scipy.special import stdtr, stdtrit
-
     variance = sum(se**2 for _, se, _ in means)
     if variance == 0 or result.difference is None:
         # No spread is no evidence of precision: no interval rather than width 0.
         return replace(result, method=method, absent="the values do not vary")
     degrees = variance**2 / sum(se**4 / (units - 1) for _, se, units in means)
     se = math.sqrt(variance)
-    half = float(stdtrit(degrees, 0.5 + confidence / 2)) * se
+    half = critical(confidence, degrees) * se
     return replace(
         result,
         standard_error=se,
         low=result.difference - half,
         high=result.difference + half,
-        pvalue=2 * float(stdtr(degrees, -abs(result.difference) / se)),
+        pvalue=two_sided(result.difference / se, degrees),
         method=method,
     )

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.exact2x2 import boschloo, check_counts, fisher
+from reply_resolution.stats.quantiles import critical
 
 Alternative = Literal["two-sided", "greater", "less"]
 Test = Literal["auto", "boschloo", "fisher mid-p", "fisher", "score"]
@@ -295,9 +296,7 @@ def rate_difference(
     """
     check_counts(x1, n1, x0, n0)
     check_confidence(confidence)
-    from scipy.special import ndtri
-
-    z = float(ndtri(0.5 + confidence / 2))
+    z = critical(confidence)
     if method == "newcombe":
         low, high = newcombe_interval(x1, n1, x0, n0, z=z)
     elif method in get_args(IntervalMethod):

@@ -18,6 +18,7 @@ from reply_resolution.stats.binary import (
 )
 from reply_resolution.stats.counts import ScoreCounts, UnitCounts, joint_table
 from reply_resolution.stats.exact2x2 import check_counts
+from reply_resolution.stats.quantiles import critical, two_sided
 
 
 def clustered_rate_difference(
@@ -76,13 +77,11 @@ def clustered_rate_difference(
     users = len(n1) + len(n0)
     effect = _rate_design_effect([(x1, n1), (x0, n0)])
     degrees = users - 2
-    from scipy.special import stdtr, stdtrit
-
-    t = float(stdtrit(degrees, 0.5 + confidence / 2))
+    t = critical(confidence, degrees)
     e1, m1, e0, m0 = (float(a.sum()) / effect for a in (x1, n1, x0, n0))
     low, high = score_interval(e1, m1, e0, m0, z=t, corrected=False)
     z = score_statistic(e1, m1, e0, m0, 0.0, corrected=False)
-    p = 2 * float(stdtr(degrees, -abs(z))) if math.isfinite(z) else 0.0
+    p = two_sided(z, degrees)
     notes = []
     smallest = min(len(n1), len(n0))
     if smallest < 10:
@@ -216,9 +215,7 @@ def tango_interval(
 
     Source: Tango 1998, Statistics in Medicine 17, 891-908.
     """
-    from scipy.special import ndtri
-
-    z = float(ndtri(0.5 + confidence / 2))
+    z = critical(confidence)
     return inverted(lambda d: _tango(b, c, n, d), (b - c) / n, z)
 
 

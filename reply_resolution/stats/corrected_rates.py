@@ -16,6 +16,7 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import check_confidence
 from reply_resolution.stats.cuts import cut_agreement
 from reply_resolution.stats.exact2x2 import check_counts
+from reply_resolution.stats.quantiles import critical
 
 _DRAWS = 20_000
 
@@ -298,8 +299,6 @@ def rogan_gladen(
     Source: Rogan & Gladen 1978; interval of Lee et al. 2025 (arXiv 2511.21140):
     counts moved towards one half, all three rates uncertain.
     """
-    from scipy.special import ndtri
-
     for name, part, whole in (
         ("resolved", resolved, judged),
         ("true_positives", true_positives, positives),
@@ -319,7 +318,7 @@ def rogan_gladen(
             f"true negative rate {reject:.3f} is at most 1): nothing can be corrected."
         )
     estimate = float(np.clip((rate + reject - 1) / skill, 0.0, 1.0))
-    z = float(ndtri((1 + confidence) / 2))
+    z = critical(confidence)
     n = judged + z * z
     p = (resolved + z * z / 2) / n
     n1, n0 = positives + 2, negatives + 2

@@ -30,11 +30,11 @@ from reply_resolution.stats.labelled_arms import (
     arms_labels,
     few_labels,
     read_arms,
-    t_quantile,
     two_arms,
-    two_sided,
     variance_of,
+    wald_pvalue,
 )
+from reply_resolution.stats.quantiles import critical
 
 __all__ = [
     "MIN_LABELS",
@@ -182,7 +182,7 @@ def _mean(arm: Arm, lam: float | None, confidence: float) -> CorrectedMean:
     part = arm_part(arm, lam)
     variance, df = variance_of([(1.0, part, arm.clusters)])
     se = float(np.sqrt(variance))
-    reach = t_quantile(df, (1 + confidence) / 2) * se
+    reach = critical(confidence, df) * se
     has = arm.labelled
     share = None if arm.weight is None else arm.weight[has]
     if arm.share is not None:
@@ -267,7 +267,7 @@ def ppi_difference(
     variance, df = variance_of(parts)
     estimate = sum(sign * part.estimate for sign, part, _ in parts)
     se = float(np.sqrt(variance))
-    reach = t_quantile(df, (1 + confidence) / 2) * se
+    reach = critical(confidence, df) * se
     means = {name: _mean(data, lam, confidence) for name, data in arms.items()}
     notes = few_labels(arms_labels(arms), min_labels)
     before, after = means[control], means[treatment]
@@ -278,7 +278,7 @@ def ppi_difference(
         low=estimate - reach,
         high=estimate + reach,
         confidence=confidence,
-        pvalue=two_sided(estimate, se, df),
+        pvalue=wald_pvalue(estimate, se, df),
         se=se,
         df=df,
         judge_difference=after.judge_mean - before.judge_mean,

@@ -34,6 +34,7 @@ from reply_resolution.stats.permutation import (
     permutation_test,
 )
 from reply_resolution.stats.pvalues import Alternative, Convention, PermutationTest
+from reply_resolution.stats.quantiles import critical
 from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.strata import stratum_weights
 from reply_resolution.stats.stratified import stratified_effects
@@ -103,13 +104,11 @@ def independent(
     )
     if len(c) > 1:
         return _within_strata(counts, names, c, t, test, request, warnings)
-    from scipy.special import ndtri
-
     c, t = c.sum(0), t.sum(0)
     n0, n1 = int(c.sum()), int(t.sum())
     high = counts.levels >= request.cut
     x0, x1 = int(c[high].sum()), int(t[high].sum())
-    z = -float(ndtri((1 - request.confidence) / 2))
+    z = critical(request.confidence)
     odds = odds_ratio(c, t, confidence=request.confidence)
     return _assemble(
         names,

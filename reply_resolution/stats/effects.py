@@ -7,6 +7,7 @@ import numpy as np
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, mean_interval
+from reply_resolution.stats.quantiles import critical, two_sided
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
 #: Measured (20,000 runs a cell): without these marks 21 of 504 cells cover under 93%.
@@ -89,8 +90,6 @@ def win_probability(
     >>> round(found.estimate, 6), [round(e, 6) for e in found.interval.ends]
     (0.788961, [0.595217, 0.982705])
     """
-    from scipy.special import stdtr, stdtrit
-
     c, t = _both(control, treatment)
     n0, n1 = float(c.sum()), float(t.sum())
     over_control, over_treatment = placements(c), placements(t)
@@ -114,12 +113,12 @@ def win_probability(
         return WinProbability(estimate, interval, None, None, None)
     error = sqrt(v0 + v1)
     df = (v0 + v1) ** 2 / (v0 * v0 / (n0 - 1) + v1 * v1 / (n1 - 1))
-    half = -float(stdtrit(df, (1 - confidence) / 2)) * error
+    half = critical(confidence, df) * error
     statistic = (estimate - 0.5) / error
     interval = Interval(
         max(0.0, estimate - half), min(1.0, estimate + half), name, not reason, reason
     )
-    pvalue = min(1.0, 2 * float(stdtr(df, -abs(statistic))))
+    pvalue = min(1.0, two_sided(statistic, df))
     return WinProbability(estimate, interval, statistic, df, pvalue)
 
 
@@ -178,13 +177,9 @@ def paired_rate_difference(
     479-488: Wald with one pseudo-pair in each discordant cell; unlike Wald's own it has
     width where no pair is discordant.
     """
-    from scipy.special import ndtri
-
     n = both + only_treatment + only_control + neither
     up, down = (only_treatment + 1) / (n + 2), (only_control + 1) / (n + 2)
-    half = -float(ndtri((1 - confidence) / 2)) * sqrt(
-        max(0.0, up + down - (up - down) ** 2) / (n + 2)
-    )
+    half = critical(confidence) * sqrt(max(0.0, up + down - (up - down) ** 2) / (n + 2))
     reason = f"fewer than {MIN_UNITS} pairs" if n < MIN_UNITS else ""
     return Interval(
         max(-1.0, up - down - half),
@@ -216,8 +211,6 @@ def odds_ratio(
     >>> round(found.log_odds, 6), round(found.error, 6)
     (1.567867, 0.444101)
     """
-    from scipy.special import ndtri
-
     c, t = _both(control, treatment)
     held = (c + t) > 0
     c, t = c[held], t[held]
@@ -232,7 +225,7 @@ def odds_ratio(
     x, log_likelihood = fitted
     error = sqrt(float(np.linalg.inv(_observed_information(x, c, t))[-1, -1]))
     slope = float(x[-1])
-    half = -float(ndtri((1 - confidence) / 2)) * error
+    half = critical(confidence) * error
     return OddsRatio(
         log_odds=slope,
         error=error,
@@ -322,9 +315,7 @@ def _newcombe(
     estimate: float, n0: float, n1: float, confidence: float
 ) -> tuple[float, float]:
     """Newcombe's method 5: a score-like interval that exists at 0 and 1 too."""
-    from scipy.special import ndtri
-
-    z = -float(ndtri((1 - confidence) / 2))
+    z = critical(confidence)
     star = (n0 + n1) / 2 - 1
 
     def inside(theta: float) -> bool:

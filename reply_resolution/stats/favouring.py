@@ -14,11 +14,11 @@ from reply_resolution.stats.labelled_arms import (
     arms_labels,
     few_labels,
     read_arms,
-    t_quantile,
     two_arms,
-    two_sided,
     variance_of,
+    wald_pvalue,
 )
+from reply_resolution.stats.quantiles import critical
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +147,11 @@ def differential_bias(
     variance, df = variance_of(parts)
     se = float(np.sqrt(variance))
     estimate = parts[1][1].estimate - parts[0][1].estimate
-    reach = t_quantile(df, (1 + confidence) / 2) * se
+    reach = critical(confidence, df) * se
     # Two one-sided tests: half of the two-sided p-value on the right side.
     inside = abs(estimate) < margin
     nearest = margin if estimate >= 0 else -margin
-    half = two_sided(estimate, se, df, nearest) / 2
+    half = wald_pvalue(estimate, se, df, nearest) / 2
     equivalence = half if inside else 1 - half
     labels = arms_labels(arms)
     # Spread of one label's error, from the variance of two means.
@@ -165,7 +165,7 @@ def differential_bias(
         low=estimate - reach,
         high=estimate + reach,
         confidence=confidence,
-        pvalue=two_sided(estimate, se, df),
+        pvalue=wald_pvalue(estimate, se, df),
         margin=margin,
         equivalence_pvalue=equivalence,
         equivalent=bool(inside and equivalence <= 1 - confidence and not notes),
@@ -186,9 +186,7 @@ def labels_for_margin(variance: float, margin: float, confidence: float = 0.95) 
         margin: Half width of the interval, points.
         confidence: Level of the interval, fraction.
     """
-    from scipy.special import ndtri
-
-    z = float(ndtri((1 + confidence) / 2))
+    z = critical(confidence)
     return max(MIN_LABELS, ceil(2 * z * z * variance / margin**2))
 
 

@@ -10,6 +10,7 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.agreement_parts import Array
 from reply_resolution.stats.favouring import labels_for_margin
 from reply_resolution.stats.labelled_arms import MIN_LABELS
+from reply_resolution.stats.quantiles import critical
 from reply_resolution.stats.rank_agreement import influences, limits
 
 #: More labels than this are called out of reach.
@@ -113,7 +114,7 @@ def label_plan(
     p = table.ravel() / table.sum()
     gap = judge - label
     bias_variance = float(p @ gap**2 - (p @ gap) ** 2)
-    z = float(ndtri((1 + confidence) / 2))
+    z = critical(confidence)
     # A thousand replies as expected, and those that no sample excludes.
     cells = np.repeat(np.arange(k * k), np.round(1000 * p).astype(int))
     x, centre = label[cells], (k + 1) / 2

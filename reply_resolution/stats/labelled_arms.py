@@ -9,6 +9,7 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.agreement_parts import Array
+from reply_resolution.stats.quantiles import two_sided
 from reply_resolution.stats.strata import with_shares
 
 #: Fewer labels in an arm than this and a corrected result is marked unreliable.
@@ -280,21 +281,12 @@ def variance_of(
     return total, (top**2 / bottom if bottom > 0 else float("inf"))
 
 
-def t_quantile(df: float, probability: float) -> float:
-    """Quantile of Student's t; of the normal distribution for infinite df."""
-    from scipy.special import ndtri, stdtrit
-
-    return float(ndtri(probability) if np.isinf(df) else stdtrit(df, probability))
-
-
-def two_sided(estimate: float, se: float, df: float, null: float = 0.0) -> float:
+def wald_pvalue(estimate: float, se: float, df: float, null: float = 0.0) -> float:
     """Two-sided p-value of a t statistic; 1 or 0 where there is no spread."""
-    from scipy.special import ndtr, stdtr
-
     gap = abs(estimate - null)
     if se <= 0:
         return 1.0 if gap <= 1e-12 else 0.0
-    return 2 * float(ndtr(-gap / se) if np.isinf(df) else stdtr(df, -gap / se))
+    return two_sided(gap / se, df)
 
 
 def two_arms(

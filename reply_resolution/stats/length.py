@@ -18,7 +18,8 @@ import polars as pl
 from reply_resolution.display import number
 from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.lengths import usable
-from reply_resolution.stats.regression import least_squares, t_pvalue, t_quantile
+from reply_resolution.stats.quantiles import critical, two_sided
+from reply_resolution.stats.regression import least_squares
 
 Floats = npt.NDArray[np.float64]
 
@@ -90,7 +91,7 @@ class LengthBias:
         slope, error = self.judge_points_per_doubling, self.judge_standard_error
         if slope is None or error is None:
             return None
-        return abs(slope) + t_quantile(self.confidence, self.degrees) * error
+        return abs(slope) + critical(self.confidence, self.degrees) * error
 
     def to_dict(self) -> dict[str, Any]:
         """The object that `length-bias --json` prints; undefined is None."""
@@ -265,11 +266,11 @@ def _slope(
         "degrees": fit.degrees,
     }
     if error is not None:
-        half = t_quantile(confidence, fit.degrees) * error
+        half = critical(confidence, fit.degrees) * error
         found |= {
             "ci": (slope - half, slope + half),
             "tvalue": slope / error,
-            "pvalue": t_pvalue(slope / error, fit.degrees),
+            "pvalue": two_sided(slope / error, fit.degrees),
             "judge_standard_error": error * scale,
         }
     return found
@@ -308,7 +309,7 @@ def _partial(
     degrees = len(judge) - 3
     if degrees >= 1 and 1 - partial * partial >= 1e-12:
         tvalue = partial * math.sqrt(degrees / (1 - partial * partial))
-        found["partial_pvalue"] = t_pvalue(tvalue, degrees)
+        found["partial_pvalue"] = two_sided(tvalue, degrees)
     return found
 
 

@@ -20,7 +20,8 @@ from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.length import LengthBias
 from reply_resolution.stats.lengths import usable
 from reply_resolution.stats.permutation import paired_permutation_test
-from reply_resolution.stats.regression import Fit, least_squares, t_quantile
+from reply_resolution.stats.quantiles import critical
+from reply_resolution.stats.regression import Fit, least_squares
 
 Range = tuple[float, float]
 
@@ -113,7 +114,7 @@ def padded_pairs_test(pairs: pl.DataFrame, *, kind: str = "padded") -> PairsTest
     change, doublings = float(d.mean()), float(longer.mean())
     centre = float(d.sum()) / (n + 2)
     variance = (float((d * d).sum()) + 2) / (n + 2) - centre**2
-    half = t_quantile(_PAIRS_CONFIDENCE, n + 1) * math.sqrt(variance / (n + 2))
+    half = critical(_PAIRS_CONFIDENCE, n + 1) * math.sqrt(variance / (n + 2))
     ci = centre - half, centre + half
     per = per_ci = None
     if abs(doublings) >= LEAST_DOUBLINGS:
@@ -346,7 +347,7 @@ def _interval(
     if None in parts or variance < 1e-24:
         return None
     degrees = variance**2 / sum(v * v / df for v, df in known)
-    half = t_quantile(confidence, degrees) * math.sqrt(variance)
+    half = critical(confidence, degrees) * math.sqrt(variance)
     return float(centre) - half, float(centre) + half
 
 

@@ -21,6 +21,7 @@ from reply_resolution.stats.agreement_parts import (
     undefined,
     without_levels,
 )
+from reply_resolution.stats.quantiles import critical
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +203,7 @@ def limits(
         units: Independent units: items, or clusters.
         confidence: Fraction.
     """
-    from scipy.special import stdtrit
-
-    value, t = statistic.value, float(stdtrit(units - 1, (1 + confidence) / 2))
+    value, t = statistic.value, critical(confidence, units - 1)
     ends = []
     for sign, extra in ((-1.0, far), (1.0, near)):
         variance = (float(pushes @ pushes) + float(np.mean(extra**2))) / units**2

@@ -120,17 +120,3 @@ def _scores(q: Floats, residual: Floats, groups: npt.NDArray[np.intp]) -> Floats
         fitted = np.linalg.solve(spare, residual[rows][:, :, None])
         parts.append((block * fitted).sum(axis=1))
     return np.asarray(np.concatenate(parts), dtype=np.float64)
-
-
-def t_quantile(confidence: float, degrees: float) -> float:
-    """Half-width of a t interval in standard errors."""
-    from scipy.special import stdtrit  # 0.3 s: not on `import reply_resolution`
-
-    return float(stdtrit(degrees, 0.5 + confidence / 2))
-
-
-def t_pvalue(tvalue: float, degrees: float) -> float:
-    """Two-sided p-value of a t statistic."""
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(degrees, -abs(tvalue)))

@@ -11,6 +11,7 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import inverted, score_variance
+from reply_resolution.stats.quantiles import critical, two_sided
 from reply_resolution.stats.saddlepoint import Floats, Ints
 
 
@@ -118,8 +119,6 @@ def stratified_rate_interval(
 
     Source: Miettinen and Nurminen 1985, Statistics in Medicine 4, 213-226.
     """
-    from scipy.special import ndtr, ndtri
-
     estimate = sum(
         w * (x1 / n1 - x0 / n0)
         for w, (x1, n1, x0, n0) in zip(weight, tables, strict=True)
@@ -135,5 +134,5 @@ def stratified_rate_interval(
             return 0.0 if abs(gap) < 1e-12 else float(np.copysign(np.inf, gap))
         return float(gap / np.sqrt(variance))
 
-    low, high = inverted(statistic, float(estimate), float(ndtri(0.5 + confidence / 2)))
-    return low, high, 2 * float(ndtr(-abs(statistic(0.0))))
+    low, high = inverted(statistic, float(estimate), critical(confidence))
+    return low, high, two_sided(statistic(0.0))

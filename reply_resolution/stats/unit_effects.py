@@ -15,6 +15,7 @@ from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary_designs import tango_interval
 from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, few_units
 from reply_resolution.stats.effects import placements
+from reply_resolution.stats.quantiles import critical
 from reply_resolution.stats.saddlepoint import Floats, Ints
 from reply_resolution.stats.strata import stratified_rate_interval
 
@@ -217,13 +218,11 @@ def _unit_effect(
 def _t_effect(
     estimate: float, error: float, df: float, confidence: float, reason: str
 ) -> UnitEffect:
-    from scipy.special import stdtrit
-
     name = "cluster-robust t (CR1)"
     if error <= 1e-12:
         flat = Interval(estimate, estimate, name, False, "degenerate: no spread")
         return UnitEffect(estimate, 0.0, df, flat)
-    half = -float(stdtrit(df, (1 - confidence) / 2)) * error
+    half = critical(confidence, df) * error
     interval = Interval(estimate - half, estimate + half, name, not reason, reason)
     return UnitEffect(estimate, error, df, interval)
 

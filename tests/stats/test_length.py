@@ -336,7 +336,8 @@ def test_fair_judges_are_spared_and_biased_ones_found_500(name: str) -> None:
 
 def test_tests_that_would_accuse_the_fair_are_not_ours() -> None:
     """Judge on label and length, or on length alone, accuse the fair where merited."""
-    from reply_resolution.stats.regression import least_squares, t_pvalue
+    from reply_resolution.stats.quantiles import two_sided
+    from reply_resolution.stats.regression import least_squares
 
     world, _ = WORLDS["fair, length merited"]
     rng = np.random.default_rng(5)
@@ -347,6 +348,6 @@ def test_tests_that_would_accuse_the_fair_are_not_ours() -> None:
         for k, columns in enumerate(([d], [d, frame["label"].to_numpy()])):
             fit = least_squares(np.column_stack([np.ones_like(d), *columns]), y)
             t = fit.coefficients[1] / fit.standard_error(1)
-            wrong[k] += t_pvalue(t, fit.degrees) < 0.05
+            wrong[k] += two_sided(t, fit.degrees) < 0.05
     assert wrong[0] > 30
     assert wrong[1] > 5
