@@ -274,7 +274,7 @@ def _rate(
     if users:
         (x1, n1), (x0, n0) = treated[0], control[0]
         rate = clustered_rate_difference(
-            *(a.astype(int) for a in (x1, n1, x0, n0)),  # type: ignore[arg-type]
+            *(a.astype(int) for a in (x1, n1, x0, n0)),
             confidence=confidence,
         )
     else:

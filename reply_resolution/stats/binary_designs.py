@@ -22,10 +22,10 @@ from reply_resolution.stats.quantiles import critical, two_sided
 
 
 def clustered_rate_difference(
-    resolved1: Sequence[int],
-    sizes1: Sequence[int],
-    resolved0: Sequence[int],
-    sizes0: Sequence[int],
+    resolved1: Sequence[int] | NDArray[np.int64],
+    sizes1: Sequence[int] | NDArray[np.int64],
+    resolved0: Sequence[int] | NDArray[np.int64],
+    sizes0: Sequence[int] | NDArray[np.int64],
     *,
     confidence: float = 0.95,
 ) -> RateDifference:

@@ -8,9 +8,11 @@ import numpy as np
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.binary import score_interval
+from reply_resolution.stats.binary_designs import tango_interval
 from reply_resolution.stats.bootstrap import (
     Interval,
     difference_interval,
+    few_units,
     mean_interval,
 )
 from reply_resolution.stats.clusters import unit_cut_tests, unit_permutation_test
@@ -19,7 +21,6 @@ from reply_resolution.stats.counts import ScoreCounts, joint_table, plural
 from reply_resolution.stats.effects import (
     WinProbability,
     odds_ratio,
-    paired_rate_difference,
     paired_win_probability,
     win_probability,
 )
@@ -302,10 +303,8 @@ def paired(
         )
         wins = paired_win_probability(table, confidence=request.confidence)
         up, down = int(table[gain > 0].sum()), int(table[gain < 0].sum())
-        stay = int(table[high == 1][:, high == 1].sum())
-        rates = paired_rate_difference(
-            stay, up, down, n - stay - up - down, confidence=request.confidence
-        )
+        ends = tango_interval(up, down, n, confidence=request.confidence)
+        rates = Interval(*ends, "Tango", not few_units(n), few_units(n))
         units = n
         cuts = paired_cuts(table[None], np.ones(1, np.int64), counts.scale[0])
     else:

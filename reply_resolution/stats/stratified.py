@@ -4,7 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reply_resolution.stats.bootstrap import Interval, expanded_tail, few_units
+from reply_resolution.stats.bootstrap import (
+    Interval,
+    expanded_tail,
+    few_units,
+    near_constant,
+    unseen_variance,
+)
 from reply_resolution.stats.effects import placements
 from reply_resolution.stats.saddlepoint import Floats, Ints
 from reply_resolution.stats.strata import stratified_rate_interval, stratum_weights
@@ -80,13 +86,15 @@ def stratified_effects(
     inside = _drawn_within(
         weight[~thin], control[~thin], treatment[~thin], levels, rng, resamples
     )
-    reason = few_units(min(int(n0.sum()), int(n1.sum())))
+    few, near = few_units(min(int(n0.sum()), int(n1.sum()))), ""
+    unseen = sum(unseen_variance(arm.sum(0), values) for arm in (control, treatment))
     for row, estimate in enumerate(gaps @ weight):
         drawn = whole.drawn[row] + inside.drawn[row]
         parts = whole.parts[row] + inside.parts[row]
-        found.append(
-            (float(estimate), _interval(estimate, drawn, parts, confidence, reason))
-        )
+        if row == 0:
+            near = near_constant(unseen, sum(v for v, _ in parts))
+        ends = _interval(estimate, drawn, parts, confidence, few or near)
+        found.append((float(estimate), ends))
     high = values >= cut
     x0, x1 = control[:, high].sum(1), treatment[:, high].sum(1)
     low, up, _ = stratified_rate_interval(
@@ -96,7 +104,7 @@ def stratified_effects(
     )
     resolved = float(weight @ (x1 / n1 - x0 / n0))
     return StratifiedEffects(
-        *found[0], resolved, Interval(low, up, _RATES, not reason, reason), *found[1]
+        *found[0], resolved, Interval(low, up, _RATES, not few, few), *found[1]
     )
 
 

@@ -12,8 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.binary_designs import tango_interval
-from reply_resolution.stats.bootstrap import MIN_UNITS, Interval, few_units
+from reply_resolution.stats.binary_designs import (
+    clustered_rate_difference,
+    tango_interval,
+)
+from reply_resolution.stats.bootstrap import (
+    MIN_UNITS,
+    Interval,
+    few_units,
+    near_constant,
+    unseen_variance,
+)
 from reply_resolution.stats.effects import placements
 from reply_resolution.stats.quantiles import critical
 from reply_resolution.stats.saddlepoint import Floats, Ints
@@ -93,7 +102,21 @@ def unit_effect(
     Source: Liang and Zeger 1986.
     """
     values = np.asarray(values, dtype=float)
-    return _unit_effect(units, lambda c, t: (values, values), confidence)
+    found = _unit_effect(units, lambda c, t: (values, values), confidence)
+    unseen = sum(
+        unseen_variance(units.number @ side, values)
+        for side in (units.control, units.treatment)
+    )
+    return _marked(found, near_constant(unseen, found.error**2))
+
+
+def _marked(effect: UnitEffect, reason: str) -> UnitEffect:
+    """The effect with its interval marked as not reliable, if there is a reason."""
+    if not reason or not effect.interval.reliable:
+        return effect
+    return replace(
+        effect, interval=replace(effect.interval, reliable=False, reason=reason)
+    )
 
 
 def unit_rate_effect(
@@ -107,14 +130,25 @@ def unit_rate_effect(
         confidence: Nominal coverage, fraction.
 
     Returns:
-        The cluster-robust effect. Where all users have one rate, so that nothing can be
-        measured, its interval is a score interval from as many replies as there would
-        be if all of a user's were copies of one: never of width 0.
+        The effect with the interval of `clustered_rate_difference`, as everywhere; with
+        strata or users in both arms, which it does not know, the cluster-robust one.
+        Where all users have one rate, so that nothing can be measured, that would have
+        width 0: then as many replies count as if all of a user's were copies of one.
 
     Raises:
         StatisticsError: An arm has fewer than 2 units.
     """
     found = unit_effect(units, values=high.astype(float), confidence=confidence)
+    reason = few_units(min(units.sizes))
+    if not units.crossing and len(np.unique(units.stratum)) == 1:
+        sides = []
+        for side in (units.treatment, units.control):
+            held = side.sum(1) > 0
+            every = np.repeat(side[held], units.number[held], axis=0)
+            sides += [every @ high, every.sum(1)]
+        rate = clustered_rate_difference(*sides, confidence=confidence)
+        interval = Interval(rate.low, rate.high, rate.method, not reason, reason)
+        return replace(found, interval=interval)
     if found.error > 0:
         return replace(found, interval=_inside(found.interval, -1.0, 1.0))
     tables, totals = [], []
@@ -136,7 +170,6 @@ def unit_rate_effect(
     low, up, _ = stratified_rate_interval(
         tables, np.array(totals) / sum(totals), confidence=confidence
     )
-    reason = few_units(min(units.sizes))
     interval = Interval(low, up, "Miettinen-Nurminen, alike users", not reason, reason)
     return replace(found, interval=interval)
 
@@ -264,7 +297,9 @@ def paired_unit_effect(
     off = (sums - estimate * sizes) / total
     error = sqrt(float(number @ off**2) * units / (units - 1))
     reason = f"fewer than {MIN_UNITS} units" if units < MIN_UNITS else ""
-    return _t_effect(estimate, error, units - 1.0, confidence, reason)
+    found = _t_effect(estimate, error, units - 1.0, confidence, reason)
+    unseen = unseen_variance(np.tensordot(number, vectors, 1), values)
+    return _marked(found, near_constant(unseen, error**2))
 
 
 def paired_unit_rate(

@@ -179,6 +179,24 @@ def test_one_mean_is_the_difference_from_a_sure_thing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("control", "treatment", "reliable"),
+    [
+        ([0, 0, 1, 1, 98], [0, 0, 0, 1, 99], False),  # what was not seen may decide
+        ([0, 1, 2, 4, 93], [0, 0, 1, 4, 95], True),  # five and more were seen
+        ([20, 20, 20, 20, 20], [0, 0, 0, 1, 99], True),  # control's spread decides
+        ([99, 1, 0, 0, 0], [0, 0, 0, 1, 99], False),
+    ],
+)
+def test_nearly_constant_arms_are_marked(
+    control: list[int], treatment: list[int], reliable: bool
+) -> None:
+    """Near the ceiling a rare low score may be missing: the interval is too narrow."""
+    found = difference_interval(np.array(control), np.array(treatment))
+    assert found.reliable is reliable
+    assert ("commonest" in found.reason) is not reliable
+
+
+@pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"confidence": 95}, "give a fraction"),

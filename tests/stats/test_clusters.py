@@ -1,6 +1,7 @@
 """Users as the units: robust errors, whole-user permutation, users in both arms."""
 
 from collections.abc import Callable
+from dataclasses import replace
 import itertools
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats import clusters
-from reply_resolution.stats.binary import score_interval
+from reply_resolution.stats.binary_designs import clustered_rate_difference
 from reply_resolution.stats.clusters import unit_cut_tests, unit_permutation_test
 from reply_resolution.stats.permutation import paired_permutation_test
 from reply_resolution.stats.pvalues import every_dealing
@@ -248,10 +249,15 @@ def test_a_rate_without_spread_has_an_interval_with_width() -> None:
     sizes = ([1, 3, 2] * 12, [2, 2, 1] * 12)
     units = _units(*([[5] * n for n in side] for side in sizes))
     found = unit_rate_effect(units, high=LEVELS >= 4)
-    x0, x1 = (sum(side) ** 2 / sum(n * n for n in side) for side in sizes)
-    want = score_interval(x1, x1, x0, x0, z=1.959963984540054)
-    assert found.interval.ends == pytest.approx(want, abs=1e-6)
+    counts = [n for side in sizes[::-1] for n in (side, side)]
+    want = clustered_rate_difference(*counts)
+    assert found.interval.ends == (want.low, want.high)
     assert found.interval.reliable
+    half = np.arange(len(units.number)) % 2  # the same in two strata
+    found = unit_rate_effect(replace(units, stratum=half), high=LEVELS >= 4)
+    low, high = found.interval.ends
+    assert low == pytest.approx(want.low, abs=0.03)
+    assert high == pytest.approx(want.high, abs=0.03)
     vectors = np.zeros((2, 5, 5), dtype=np.int64)
     vectors[0, 4, 4], vectors[1, 3, 4] = 1, 3  # scores move, none across the cut
     gain = np.subtract.outer(LEVELS >= 4, LEVELS >= 4, dtype=int).T

@@ -9,7 +9,6 @@ import pytest
 from reply_resolution.errors import StatisticsError
 from reply_resolution.stats.effects import (
     odds_ratio,
-    paired_rate_difference,
     paired_win_probability,
     win_probability,
 )
@@ -148,18 +147,6 @@ def test_pairs_won_ties_half() -> None:
     assert high is not None
     assert 0 <= low < 0.6 < high <= 1
     assert not found.interval.reliable
-
-
-def test_paired_shares_by_hand() -> None:
-    """Bonett and Price: one pseudo-pair in each discordant cell; swaps mirror."""
-    found = paired_rate_difference(40, 12, 5, 43, confidence=0.95)
-    up, down, n = 13 / 102, 6 / 102, 102
-    half = 1.959963984540054 * ((up + down - (up - down) ** 2) / n) ** 0.5
-    assert found.ends == pytest.approx((up - down - half, up - down + half), rel=1e-12)
-    mirrored = paired_rate_difference(40, 5, 12, 43, confidence=0.95)
-    assert mirrored.low == pytest.approx(-(found.high or 0), rel=1e-12)
-    nothing = paired_rate_difference(10, 0, 0, 20, confidence=0.95)
-    assert nothing.high - nothing.low > 0.1  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("name", ["wine_temp_only", "arthritis_po"])
