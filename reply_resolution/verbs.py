@@ -45,6 +45,14 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_mix(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mix-versions",
+        action="store_true",
+        help="use scores of several metric versions or judges all the same",
+    )
+
+
 def _share(text: str) -> float:
     value = float(text)
     if not 0 < value < 1:
@@ -241,11 +249,7 @@ def _compare(verbs: "argparse._SubParsersAction[Parser]") -> None:
         metavar="ARM=SHARE",
         help="planned shares of all arms, where they are not equal",
     )
-    parser.add_argument(
-        "--mix-versions",
-        action="store_true",
-        help="compare scores of several metric versions or judges all the same",
-    )
+    _add_mix(parser)
     parser.add_argument("--seed", type=int, default=0, help="where chance is used")
     add_json(parser)
 
@@ -265,6 +269,7 @@ def _agreement(verbs: "argparse._SubParsersAction[Parser]") -> None:
     parser.add_argument(
         "--scale", nargs=2, type=float, default=(1, 5), metavar=("LO", "HI")
     )
+    _add_mix(parser)
     add_json(parser)
 
 
@@ -279,6 +284,14 @@ def _length(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--reply", default="reply", metavar="COL")
     parser.add_argument("--length", metavar="COL", help="a length instead of a reply")
+    parser.add_argument(
+        "--scale",
+        nargs=2,
+        type=float,
+        metavar=("LO", "HI"),
+        help="of judge and label; default: columns all but on 1 to 5 are held to it",
+    )
+    _add_mix(parser)
     add_json(parser)
 
 
@@ -313,6 +326,7 @@ def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
         metavar="CUT",
         help="cuts tried on these arms before this one; each is paid for",
     )
+    _add_mix(parser)
     add_json(parser)
 
 

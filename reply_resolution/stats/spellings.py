@@ -1,6 +1,7 @@
 """Spellings that a reader should know of: of arms, ids, columns and scores."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import polars as pl
 
@@ -48,6 +49,19 @@ def list_unread(
     value = pl.col("score") if kind.is_numeric() else pl.col("score").cast(pl.String)
     warnings.append(
         f"Cells of column {name!r} that are no scores from {scale[0]} to {scale[1]}, "
-        f"not used: {plural(unread.get_column('rows').sum(), 'row')}: "
+        f"not used: {plural(int(unread['rows'].sum()), 'row')}: "
         f"{list_cells(unread.select('rows', value=value))}."
     )
+
+
+def warn_columns(columns: Sequence[str]) -> list[str]:
+    """Say which columns have nearly the same name."""
+    alike = defaultdict(list)
+    for name in columns:
+        alike["".join(c for c in name if c.isalnum()).casefold()].append(name)
+    return [
+        f"The columns {names_of(same)} have nearly the same name and were taken as "
+        "different raters; if they are one, keep one of them."
+        for same in alike.values()
+        if len(same) > 1
+    ]

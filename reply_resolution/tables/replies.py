@@ -116,7 +116,7 @@ def _with_numbers(table: Table) -> Table:
     for name, kind in table.frame.schema.items():
         if kind != pl.String or name in (*_TEXT, "conversation") or name[-3:] == "_id":
             continue
-        found, comma = _plain_numbers(table.frame[name])
+        found, comma = plain_numbers(table.frame[name])
         if found is not None:
             said = f"Column {name!r}: decimal commas read as decimal points."
             table = table.add(
@@ -125,7 +125,7 @@ def _with_numbers(table: Table) -> Table:
     return table
 
 
-def _plain_numbers(cells: pl.Series) -> tuple[pl.Series | None, bool]:
+def plain_numbers(cells: pl.Series) -> tuple[pl.Series | None, bool]:
     """Text as numbers if every cell that says something is a plain one; commas or not.
 
     Plain: "12", "-0.5", ".5", "1e-3", "12,50" (if all decimals are written so). Not
