@@ -28,7 +28,7 @@ from reply_resolution.stats import counting
 from reply_resolution.stats.counts import Design, ScoreCounts
 from reply_resolution.stats.repeats import Excluded, Names
 from reply_resolution.stats.saddlepoint import Ints
-from reply_resolution.stats.spellings import warn_spellings
+from reply_resolution.stats.spellings import warn_ids, warn_spellings
 
 # What Unicode calls white space, spelled out: engines mean different things by \s.
 _BLANK = "^[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*$"
@@ -93,6 +93,11 @@ def _count(
         if names.pair:
             design = "paired"
             pairs, pair_number = pair_types(used, arms)
+            if "id" in text:
+                count = used.lib.col("arm").n_unique().alias("n")
+                each = used.lazy.group_by("id").agg(count)
+                alone = used.collect(each.filter(used.lib.col("n") < len(arms)))
+                warn_ids(alone["id"], names.pair, warnings)
             units = pair_units(used, arms, width) if names.cluster else None
             if names.stratum:
                 warnings.append(counting.PAIRS_NEED_NO_STRATA.format(names.stratum))

@@ -25,6 +25,7 @@ from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.spellings import (
     list_spellings,
     list_unread,
+    warn_ids,
     warn_spellings,
 )
 from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
@@ -82,6 +83,7 @@ def count(
         ).reshape(len(strata), len(arms), width)
         if names.pair:
             pairs, pair_number = pair_types(used, arms)
+            warn_ids(_unpaired(lazy, names.pair, used, arms), names.pair, warnings)
             if names.cluster:
                 units = pair_units(used, arms, width)
             if names.stratum:
@@ -354,6 +356,19 @@ def _hashed(name: str, dtype: pl.DataType, *, strip: bool) -> pl.Expr:
     if dtype == pl.String:
         given = given & ((column.str.strip_chars() if strip else column) != "")
     return pl.when(given).then(column.hash(seed=0))
+
+
+def _unpaired(
+    lazy: pl.LazyFrame, pair: str, used: pl.DataFrame, arms: tuple[str, ...]
+) -> pl.Series:
+    """The ids, if they are text, that have no usable score in one of the arms."""
+    kind = lazy.collect_schema()[pair]
+    alone = used.group_by("pair").agg(pl.col("arm").n_unique())
+    alone = alone.filter(pl.col("arm") < len(arms))
+    if kind != pl.String or alone.is_empty():
+        return pl.Series(dtype=pl.String)
+    ids = lazy.select(id=pair, pair=_hashed(pair, kind, strip=True)).collect()
+    return ids.join(alone, on="pair", how="semi").get_column("id")
 
 
 def _drop_missing(

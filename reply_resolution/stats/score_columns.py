@@ -10,7 +10,6 @@ import polars as pl
 
 from reply_resolution.errors import TableError
 from reply_resolution.stats.counting import check_versions
-from reply_resolution.stats.counts import plural
 from reply_resolution.tables.replies import plain_numbers
 from reply_resolution.tables.scores import (
     MISSING,
@@ -93,6 +92,11 @@ def read_column(
     wanted = f"scores from {low:g} to {high:g}" if held else "numbers"
     plain = r"^[0-9]+$" if held and not len(broken) else f"^(?:{_POINT})$"
     notes += _listed(values, numbers, reasons, wanted, plain)
+    if held and scale is None and len(off):
+        notes.append(
+            f"{name}: its scale was taken to be {low:g} to {high:g}; if it is a longer "
+            "one, name it: --scale LO HI (scale=(LO, HI))."
+        )
     return numbers, reasons, notes
 
 
@@ -135,16 +139,16 @@ def _listed(
     bad = look.filter(pl.col("why").is_in([NOT_A_SCORE, OUT_OF_RANGE]))
     if not bad.is_empty():
         notes.append(
-            f"{values.name}: {plural(bad.height, 'cell')} that are no {wanted} were "
-            f"left out: {list_cells(bad)}."
+            f"{values.name}: cells that are no {wanted} were left out "
+            f"({bad.height}): {list_cells(bad)}."
         )
     if not number:
         read = pl.col("score").is_not_null()
         odd = look.filter(read & ~pl.col("value").str.strip_chars().str.contains(plain))
         if not odd.is_empty():
             notes.append(
-                f"{values.name}: {plural(odd.height, 'cell')} read from other "
-                f"spellings: {list_cells(odd)}."
+                f"{values.name}: cells read from other spellings ({odd.height}): "
+                f"{list_cells(odd)}."
             )
     return notes
 

@@ -65,3 +65,16 @@ def warn_columns(columns: Sequence[str]) -> list[str]:
         for same in alike.values()
         if len(same) > 1
     ]
+
+
+def warn_ids(unpaired: pl.Series, name: str, warnings: list[str]) -> None:
+    """Say which ids without a partner are nearly another's."""
+    from reply_resolution.tables.replies import near_ids
+
+    groups, shown = near_ids(unpaired)
+    if groups:
+        warnings.append(
+            f"In column {name!r}, {plural(groups, 'group')} of ids without a partner "
+            f"differ only in blanks, case or zeros ({shown}); they were kept apart and "
+            "not paired. If they are one request, write its id in one way."
+        )

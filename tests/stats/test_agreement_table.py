@@ -190,7 +190,7 @@ def test_the_cells_that_were_not_read_are_listed():
     frame = pl.DataFrame({"score": cells, "label_x": [4] * len(cells)})
     warnings = agreement_table(frame)["warnings"]
     assert warnings[0].startswith(
-        "score: 12 cells that are no scores from 1 to 5 were left out: '?' (2), "
+        "score: cells that are no scores from 1 to 5 were left out (12): '?' (2), "
     )
     assert warnings[0].endswith("and 3 more.")
 

@@ -48,8 +48,9 @@ def test_strays_off_the_scale_are_no_scores() -> None:
         "not_a_score": 1,
         "out_of_range": 4,
     }
-    said = " ".join(bias.warnings)
-    assert "left out: '-1' (2), '0' (1), '9' (1), '?' (1)." in said
+    assert "--scale LO HI" in bias.warnings[-1]
+    said = " ".join(bias.warnings[:-1])
+    assert "left out (5): '-1' (2), '0' (1), '9' (1), '?' (1)." in said
     assert "'4/5' as 4 (2), '[[3]]' as 3 (1)." in said
     assert said in " ".join(found["warnings"])
 
