@@ -84,6 +84,8 @@ def agreement_table(
     used = read[judge].is_not_null() & labelled.to_series()
     refuse_mixture(frame.filter(used), judge, mix_versions=mix_versions)
 
+    told = list(warnings)
+
     def match(first: str, second: str) -> dict[str, Any]:
         try:
             result = agreement(
@@ -117,7 +119,8 @@ def agreement_table(
         raise StatisticsError(
             f"no row has both a score in {judge!r} and a label in "
             f"{' or '.join(map(repr, columns))} on the scale {scale[0]:g} to "
-            f"{scale[1]:g} ({counted}). Check the columns and the scale."
+            f"{scale[1]:g} ({counted}). Check the columns and the scale. "
+            f"{' '.join(told)}".rstrip()
         )
     if len(columns) > 1:
         out["between"] = {

@@ -4,6 +4,7 @@ Agreement and length bias take whole scores, averages and other scales alike; th
 the one reading of their cells, by the rules for score cells.
 """
 
+import math
 import re
 
 import polars as pl
@@ -104,6 +105,7 @@ def _only_strays(seen: pl.Series, off: pl.Series) -> bool:
     """Whether a column is on the usual scale, and what is off it no part of another.
 
     Scores of 0 and 1, or of 0 to 4, keep their 0; a column that reaches 5 does not.
+    Codes for "no answer" may be many, where most numbers are on the scale.
     """
     low, high = USUAL_SCALE
     on = seen.filter(seen.is_between(low, high)).to_numpy()
@@ -111,8 +113,10 @@ def _only_strays(seen: pl.Series, off: pl.Series) -> bool:
         return off.is_empty()
     if len(on) >= _NEARLY_ALL * len(seen):
         return True
-    codes = set(off.unique()) <= _NO_ANSWER
-    return codes and len(on) > len(off) and bool(on.max() > high - 1)
+    odd = set(off.unique())
+    if not odd <= _NO_ANSWER or len(on) <= len(off):
+        return False
+    return odd != {0} or bool(on.max() > high - 1)
 
 
 def _listed(
@@ -157,7 +161,9 @@ def _numbers(
     values: pl.Series, scale: tuple[float, float]
 ) -> tuple[pl.Series, pl.Series]:
     """Numbers of any size, null where there is none, and the reason per cell."""
-    if values.dtype.is_numeric() or values.dtype == pl.Null:
+    if values.null_count() == len(values):
+        values = pl.Series(values.name, [None] * len(values), dtype=pl.Float64)
+    if values.dtype.is_numeric():
         numbers = values.cast(pl.Float64).fill_nan(None)
         reasons = numbers.is_null().replace_strict(
             {True: MISSING}, default=None, return_dtype=pl.String
@@ -180,8 +186,10 @@ def _numbers(
             read.append((float(score), None))
         elif why == MISSING:
             read.append((None, why))
-        elif _REAL.fullmatch(cell.strip()):
-            read.append((float(cell.strip().replace(",", ".")), None))
+        elif _REAL.fullmatch(cell.strip()) and math.isfinite(
+            number := float(cell.strip().replace(",", "."))
+        ):
+            read.append((number, None))
         else:
             read.append((None, why or NOT_A_SCORE))
     numbers, why_not = (

@@ -1,9 +1,11 @@
 """Columns of scores as tables have them, in length bias and agreement."""
 
+from datetime import date
+
 import polars as pl
 import pytest
 
-from reply_resolution.errors import VersionMismatchError
+from reply_resolution.errors import StatisticsError, VersionMismatchError
 from reply_resolution.stats.agreement_table import agreement_table
 from reply_resolution.stats.length import length_bias
 from reply_resolution.stats.score_columns import read_column
@@ -60,6 +62,7 @@ def test_strays_off_the_scale_are_no_scores() -> None:
     [
         ([1, 2, 3, 4, 5] * 4 + [-1], 20),
         ([1, 2, 3, 4, 5] * 2 + [-1] * 6 + [0, 9], 10),  # many, but known codes
+        ([2, 3, 4] * 7 + [-1] * 6 + [9] * 7, 21),
         ([2.5, 3.67, 4, 1.5, 3] * 4 + [-1, 0], 20),  # averages
         ([3] * 19 + [-1], 19),
         ([0, 1] * 3 + [1] * 40, 46),  # resolved or not
@@ -120,3 +123,32 @@ def test_decimal_commas_are_decimal_points() -> None:
     assert bias.n == 6
     unsure = read_column(pl.Series("score", ["3,667", "4,333"]))[1]
     assert unsure.to_list() == ["not_a_score"] * 2
+
+
+@pytest.mark.parametrize("scale", [None, (1, 5), (0.5, 4.5), (0, 1000)])
+def test_what_is_no_number_in_any_column(scale: tuple[float, float] | None) -> None:
+    """Nothing, blanks, words, dates and numbers beyond all bounds: a reason each."""
+    columns: list[tuple[pl.Series, list[str]]] = [
+        (pl.Series("s", [], dtype=pl.String), []),
+        (pl.Series("s", [None, None]), ["missing"] * 2),
+        (pl.Series("s", ["", " N/A "]), ["missing"] * 2),
+        (pl.Series("s", ["x"], dtype=pl.Categorical), ["not_a_score"]),
+        (pl.Series("s", [date(2026, 1, 2)]), ["not_a_score"]),
+        (pl.Series("s", [float("inf"), float("nan")]), ["not_a_score", "missing"]),
+        (pl.Series("s", [True, "x"], dtype=pl.Object), ["not_a_score"] * 2),
+    ]
+    for values, expected in columns:
+        numbers, reasons, _ = read_column(values, scale=scale)
+        assert numbers.dtype == pl.Float64
+        assert numbers.null_count() == len(values)
+        assert reasons.to_list() == expected
+    assert read_column(pl.Series("s", ["1e400", "x"]), scale=scale)[0].null_count() == 2
+
+
+def test_where_nothing_was_read_the_error_lists_the_cells() -> None:
+    """Words where labels belong are named, not only counted."""
+    frame = _frame().with_columns(label=pl.lit("Resolved"))
+    with pytest.raises(StatisticsError, match=r"6 not_a_number.*'Resolved' \(6\)"):
+        length_bias(frame)
+    with pytest.raises(StatisticsError, match=r"6 not_a_score.*'Resolved' \(6\)"):
+        agreement_table(frame, labels=["label"])
