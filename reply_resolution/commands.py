@@ -87,7 +87,11 @@ def agreement(a: Namespace) -> int:
 
     low, high = (int(v) if v == int(v) else v for v in a.scale)
     result = agreement_table(
-        _table(a.table), judge=a.judge, labels=a.labels, scale=(low, high)
+        _table(a.table),
+        judge=a.judge,
+        labels=a.labels,
+        scale=(low, high),
+        mix_versions=a.mix_versions,
     )
     return _print(result, a.json, terminal.agreement)
 
@@ -97,7 +101,13 @@ def length_bias(a: Namespace) -> int:
     from reply_resolution.stats.length import length_bias as measure
 
     result = measure(
-        _table(a.table), judge=a.judge, label=a.label, reply=a.reply, length=a.length
+        _table(a.table),
+        judge=a.judge,
+        label=a.label,
+        reply=a.reply,
+        length=a.length,
+        scale=tuple(a.scale) if a.scale else None,
+        mix_versions=a.mix_versions,
     )
     return _print(result.to_dict(), a.json, terminal.nested)
 
@@ -118,6 +128,7 @@ def collapse(a: Namespace) -> int:
         cuts_seen=a.cuts_seen or (),
         effect=a.effect,
         assume=a.assume,
+        mix_versions=a.mix_versions,
     )
     return _print(result.to_dict(), a.json, terminal.nested)
 

@@ -71,26 +71,27 @@ _AGREEMENT = (
     ("pearson", "Pearson"),
     ("spearman", "Spearman"),
     ("kendall_tau_b", "Kendall tau-b"),
-    ("bias", "bias (judge − label)"),
+    ("bias", "bias ({})"),
 )
 
 
 def agreement(result: Mapping[str, Any]) -> str:
     """The result of `agreement`: one column per pair of raters."""
     blocks = [
-        (f"judge and {name}", value)
+        (f"judge and {name}", "judge − label", value)
         for name, value in result.items()
         if isinstance(value, dict) and "confusion" in value
     ]
     blocks += [
-        (name.replace("|", " and "), value)
+        (name.replace("|", " and "), "second − first", value)
         for name, value in result.get("between", {}).items()
     ]
     lines = []
-    for title, block in blocks:
+    for title, difference, block in blocks:
         lines.append(f"{title}: {count(block['n'])} replies")
         for key, words in _AGREEMENT:
             estimate = block[key]
+            words = words.format(difference)
             lines.append(
                 f"  {words:22}{number(estimate['estimate'], 3):>7}"
                 f"   {_ci(estimate['ci'], 2)}"

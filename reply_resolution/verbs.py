@@ -197,6 +197,7 @@ def _agreement(verbs: "argparse._SubParsersAction[Parser]") -> None:
         default=(1, 5),
         metavar=("LO", "HI"),
     )
+    add_mix(parser)
     add_json(parser)
 
 
@@ -211,6 +212,15 @@ def _length(verbs: "argparse._SubParsersAction[Parser]") -> None:
     )
     parser.add_argument("--reply", default="reply", metavar="COL")
     parser.add_argument("--length", metavar="COL", help="a length instead of a reply")
+    parser.add_argument(
+        "--scale",
+        nargs=2,
+        type=number,
+        action=Ascending,
+        metavar=("LO", "HI"),
+        help="of judge and label; default: columns all but on 1 to 5 are held to it",
+    )
+    add_mix(parser)
     add_json(parser)
 
 
@@ -250,6 +260,7 @@ def _collapse(verbs: "argparse._SubParsersAction[Parser]") -> None:
         metavar="CUT",
         help="cuts tried on these arms before this one; each is paid for",
     )
+    add_mix(parser)
     add_json(parser)
 
 

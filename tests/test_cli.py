@@ -273,6 +273,49 @@ def test_agreement_json(run: Run, root: Path, tmp_path: Path) -> None:
     code, out, _ = run("agreement", tmp_path / "labelled.csv")
     assert code == 0
     assert "weighted kappa" in out
+    assert out.count("bias (judge − label)") == 2
+    assert out.count("bias (second − first)") == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("agreement", "--labels", "label"), ("length-bias",), ("collapse",), ("compare",)],
+)
+def test_judges_are_mixed_only_where_asked(
+    run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """The error's advice, --mix-versions, is there wherever the error is."""
+    verb, *more = words
+    more += ["--control", "a"] if verb in ("collapse", "compare") else []
+    table = tmp_path / "t.csv"
+    pl.DataFrame(
+        {
+            "arm": ["a", "b"] * 4,
+            "score": [1, 2, 3, 4, 5, 4, 3, 2],
+            "label": [1, 2, 3, 4, 5, 5, 2, 2],
+            "reply": ["x" * (k + 1) for k in range(8)],
+            "judge_id": ["j1", "j2"] * 4,
+        }
+    ).write_csv(table)
+    code, out, err = run(verb, table, *more, "--json")
+    assert (code, out) == (1, "")
+    assert "'j1', 'j2'" in err
+    assert "--mix-versions" in err
+    assert run(verb, table, *more, "--mix-versions", "--json")[0] == 0
+
+
+def test_length_bias_takes_a_scale(run: Run, tmp_path: Path) -> None:
+    """--scale holds judge and label to it, as in agreement."""
+    table = tmp_path / "t.csv"
+    pl.DataFrame(
+        {
+            "score": [1, 2, 3, 4, 5, 6],
+            "label": [1, 3, 3, 4, 5, 5],
+            "reply": ["x" * (k + 1) ** 2 for k in range(6)],
+        }
+    ).write_csv(table)
+    for scale, n in ((("--scale", 1, 5), 5), (("--scale", 1, 6), 6)):
+        assert _json(run("length-bias", table, *scale, "--json")[1])["n"] == n
 
 
 def test_plan_and_collapse_json(run: Run, table: Path) -> None:

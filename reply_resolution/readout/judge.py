@@ -142,7 +142,9 @@ def lengths(rows: "Rows", plan: ExperimentPlan) -> dict[str, LengthFinding]:
         some = rows.label_texts
         try:
             bias = length_bias(
-                some.rename({"label": "label__mean"}), label="label__mean"
+                some.rename({"label": "label__mean"}),
+                label="label__mean",
+                mix_versions=True,  # a check of its own says so
             )
         except (StatisticsError, TableError) as error:
             why_not = str(error)

@@ -28,6 +28,7 @@ from reply_resolution.stats import counting
 from reply_resolution.stats.counts import Design, ScoreCounts
 from reply_resolution.stats.repeats import Excluded, Names
 from reply_resolution.stats.saddlepoint import Ints
+from reply_resolution.stats.spellings import warn_ids, warn_spellings
 
 # What Unicode calls white space, spelled out: engines mean different things by \s.
 _BLANK = "^[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]*$"
@@ -73,7 +74,7 @@ def _count(
     grouped = grouped.sort(*order, *rest).with_columns(pl.col("rows").cast(pl.Int64))
     seen = grouped["arm"].unique(maintain_order=True)
     arms = tuple(a for a in seen if a is not None and a.strip())
-    counting.warn_spellings(arms, warnings)
+    warn_spellings(arms, warnings)
     grouped = counting.with_outcome(grouped, names, scale, warnings)
     counting.check_versions(grouped, mix_versions)
     counting.add_outcomes(grouped, excluded)
@@ -92,6 +93,11 @@ def _count(
         if names.pair:
             design = "paired"
             pairs, pair_number = pair_types(used, arms)
+            if "id" in text:
+                count = used.lib.col("arm").n_unique().alias("n")
+                each = used.lazy.group_by("id").agg(count)
+                alone = used.collect(each.filter(used.lib.col("n") < len(arms)))
+                warn_ids(alone["id"], names.pair, warnings)
             units = pair_units(used, arms, width) if names.cluster else None
             if names.stratum:
                 warnings.append(counting.PAIRS_NEED_NO_STRATA.format(names.stratum))

@@ -11,10 +11,12 @@ from reply_resolution.errors import StatisticsError, TableError, did_you_mean
 from reply_resolution.stats.agreement import agreement
 from reply_resolution.stats.agreement_parts import MEASURES
 from reply_resolution.stats.annotators import among
-from reply_resolution.tables.scores import explain_score
+from reply_resolution.stats.repeats import first_votes
+from reply_resolution.stats.score_columns import read_column, refuse_mixture
+from reply_resolution.stats.spellings import warn_columns
 
-#: Why a cell was not used.
-_REASONS = ("missing", "not_a_score", "out_of_range")
+#: Keys of the object that no column can have.
+_OWN_KEYS = ("between", "among", "excluded", "scale", "confidence", "warnings")
 
 
 def agreement_table(
@@ -26,6 +28,7 @@ def agreement_table(
     confidence: float = 0.95,
     cluster: str | None = None,
     seed: int = 0,
+    mix_versions: bool = False,
 ) -> dict[str, Any]:
     """The object of `agreement --json`: the judge against every label column.
 
@@ -43,6 +46,7 @@ def agreement_table(
         cluster: Column whose values are drawn as wholes (users); None: rows are
             independent.
         seed: Of the bootstrap.
+        mix_versions: Allow scores of several metric versions or judges in one table.
 
     Returns:
         One key per label column, `between` when there are two or more (keyed
@@ -53,11 +57,13 @@ def agreement_table(
         Nothing in it is NaN; undefined is None.
 
     Raises:
-        TableError: A column is missing.
+        TableError: A column is missing, or has a name that the object uses itself.
+        VersionMismatchError: Several metric versions or judges, unless allowed.
         StatisticsError: No row has both a score and a label.
     """
     columns = _label_columns(frame, judge, labels)
-    frame, warnings = _first_votes(frame)
+    frame, _, warnings = first_votes(frame)
+    warnings += warn_columns([judge, *columns])
     if cluster is not None:
         _need(frame, cluster)
         if frame[cluster].null_count():
@@ -68,8 +74,17 @@ def agreement_table(
     read = {}
     excluded: dict[str, dict[str, int]] = {}
     for column in (judge, *columns):
-        read[column], excluded[column], notes = read_column(frame[column], scale=scale)
+        read[column], reasons, notes = read_column(frame[column], scale=scale)
+        counts = reasons.drop_nulls().value_counts()
+        excluded[column] = dict(sorted(counts.rows()))
         warnings.extend(notes)
+    labelled = pl.DataFrame([read[c].is_not_null() for c in columns]).select(
+        pl.any_horizontal(pl.all())
+    )
+    used = read[judge].is_not_null() & labelled.to_series()
+    refuse_mixture(frame.filter(used), judge, mix_versions=mix_versions)
+
+    told = list(warnings)
 
     def match(first: str, second: str) -> dict[str, Any]:
         try:
@@ -98,13 +113,14 @@ def agreement_table(
     out: dict[str, Any] = {column: match(column, judge) for column in columns}
     if not any(out[column]["n"] for column in columns):
         counted = "; ".join(
-            f"{c}: {', '.join(f'{n} {r}' for r, n in why.items() if n) or 'all read'}"
+            f"{c}: {', '.join(f'{n} {r}' for r, n in why.items()) or 'all read'}"
             for c, why in excluded.items()
         )
         raise StatisticsError(
             f"no row has both a score in {judge!r} and a label in "
             f"{' or '.join(map(repr, columns))} on the scale {scale[0]:g} to "
-            f"{scale[1]:g} ({counted}). Check the columns and the scale."
+            f"{scale[1]:g} ({counted}). Check the columns and the scale. "
+            f"{' '.join(told)}".rstrip()
         )
     if len(columns) > 1:
         out["between"] = {
@@ -117,10 +133,7 @@ def agreement_table(
                 "among is undefined: it needs whole labels on the scale, and a row "
                 "with two of them."
             )
-    out["excluded"] = {
-        column: {reason: n for reason, n in why.items() if n}
-        for column, why in excluded.items()
-    }
+    out["excluded"] = excluded
     out["scale"] = [_whole(scale[0]), _whole(scale[1])]
     out["confidence"] = confidence
     out["warnings"] = warnings
@@ -184,114 +197,15 @@ def _label_columns(
     out = list(dict.fromkeys(labels))
     for column in out:
         _need(frame, column)
+    if taken := [c for c in out if c in _OWN_KEYS]:
+        raise TableError(
+            f"the label column {taken[0]!r} has a name that the result needs for "
+            f"itself (so have {', '.join(c for c in _OWN_KEYS if c != taken[0])}). "
+            f"Rename the column, for example to 'label_{taken[0]}'."
+        )
     if not out or judge in out:
         raise TableError(
             "name at least one label column, and not the judge's own "
             f"({judge!r}) among them."
         )
     return out
-
-
-def _first_votes(frame: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """One row per reply: of several votes the first, said in a sentence."""
-    keys = [k for k in ("request_id", "arm", "kind") if k in frame.columns]
-    if "vote" not in frame.columns or "request_id" not in keys:
-        return frame, []
-    kept = frame.sort("vote", maintain_order=True, nulls_last=True).unique(
-        keys, keep="first", maintain_order=True
-    )
-    dropped = len(frame) - len(kept)
-    if not dropped:
-        return frame, []
-    return kept, [f"{dropped} rows are further votes for a reply: the first is used."]
-
-
-def read_column(
-    values: pl.Series, *, scale: tuple[float, float] = (1, 5)
-) -> tuple[pl.Series, dict[str, int], list[str]]:
-    """A column of scores or real numbers, with what was not used counted.
-
-    Args:
-        values: The column as it stands in the table.
-        scale: Lowest and highest score.
-
-    Returns:
-        Float64 with null where there is no number; cells not used by reason
-        ("missing", "not_a_score", "out_of_range"); sentences for the reader.
-    """
-    if values.dtype == pl.Boolean:
-        raise TableError(
-            f"column {values.name!r} holds true and false; agreement needs scores."
-        )
-    numbers, reasons = _numbers(values, scale)
-    low, high = scale
-    array = numbers.to_numpy()
-    seen = array[~np.isnan(array)]
-    broken = seen[seen != np.floor(seen)]
-    notes = []
-    if len(broken):
-        notes.append(
-            f"{values.name}: {len(broken)} of {len(seen)} values are not whole (first: "
-            f"{broken[0]:g}); it is taken as real-valued."
-        )
-    if len(broken) and ((broken < low) | (broken > high)).any():
-        notes.append(
-            f"{values.name}: values run from {seen.min():g} to {seen.max():g}, not "
-            f"{low:g} to {high:g}: only ranks can be compared."
-        )
-    else:
-        off = (array < low) | (array > high)
-        reasons = np.where(off, "out_of_range", reasons)
-        array = np.where(off, np.nan, array)
-    counts = {reason: int((reasons == reason).sum()) for reason in _REASONS}
-    bad = counts["not_a_score"] + counts["out_of_range"]
-    if bad:
-        cells = values.filter(
-            pl.Series(np.isin(reasons, ("not_a_score", "out_of_range")))
-        )
-        notes.append(
-            f"{values.name}: {bad} cells are no scores from {low:g} to {high:g} and "
-            f"were left out (first: {cells[0]!r})."
-        )
-    return pl.Series(values.name, array).fill_nan(None), counts, notes
-
-
-def _numbers(
-    values: pl.Series, scale: tuple[float, float]
-) -> tuple[pl.Series, np.ndarray[Any, np.dtype[Any]]]:
-    """Float64 with NaN where there is no number, and the reason per cell."""
-    if values.dtype.is_numeric() or values.dtype == pl.Null:
-        numbers = values.cast(pl.Float64).fill_null(float("nan"))
-        infinite = numbers.is_infinite().to_numpy()
-        array = np.where(infinite, np.nan, numbers.to_numpy())
-        reasons = np.where(np.isnan(array), "missing", "")
-        return pl.Series(array), np.where(infinite, "not_a_score", reasons)
-    text = values.cast(pl.String)
-    low, high = scale
-    whole = low == int(low) and high == int(high) and -128 <= low < high <= 127
-    known: dict[str | None, tuple[float, str]] = {}
-    for cell in text.unique():
-        score, why = (
-            explain_score(cell, scale=(int(low), int(high)))
-            if whole
-            else (None, "not_a_score" if (cell or "").strip() else "missing")
-        )
-        known[cell] = (float("nan") if score is None else float(score), why or "")
-        if why in ("not_a_score", "out_of_range"):
-            known[cell] = _real(cell or "", why)
-    pairs = [known[cell] for cell in text]
-    return pl.Series([p[0] for p in pairs], dtype=pl.Float64), np.array(
-        [p[1] for p in pairs], dtype="<U12"
-    )
-
-
-def _real(cell: str, why: str) -> tuple[float, str]:
-    """A number that is no whole score of the scale, such as 3.5 or 0.83."""
-    plain = cell.strip()
-    if not plain or not set(plain) <= set("0123456789.+-eE"):
-        return float("nan"), why
-    try:
-        value = float(plain)
-    except ValueError:
-        return float("nan"), why
-    return (value, "") if np.isfinite(value) else (float("nan"), why)

@@ -149,6 +149,7 @@ def collapse(
     cluster: str | None = None,
     confidence: float = 0.95,
     seed: int = 0,
+    mix_versions: bool = False,
 ) -> Collapse:
     """Analyse the same replies both ways, and say which way has more power.
 
@@ -175,15 +176,24 @@ def collapse(
         cluster: Column with the user, if users were randomised.
         confidence: Of both intervals, fraction.
         seed: Of the draws where exact computation is out of reach.
+        mix_versions: Allow several metric versions or judges in one table.
 
     Raises:
+        VersionMismatchError: Several metric versions or judges, unless allowed.
         StatisticsError: An arm that is missing or has no score, a cut that does not
             divide the scale or was not among `cuts_seen`, an effect of 0.
     """
     counts = (
         frame
         if isinstance(frame, ScoreCounts)
-        else count_scores(frame, arm=arm, score=score, pair=pair, cluster=cluster)
+        else count_scores(
+            frame,
+            arm=arm,
+            score=score,
+            pair=pair,
+            cluster=cluster,
+            mix_versions=mix_versions,
+        )
     )
     treatment, notes = _arms(counts, control, treatment)
     lowest, highest = counts.scale

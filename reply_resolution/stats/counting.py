@@ -23,6 +23,12 @@ from reply_resolution.stats.repeats import (
     warn_users,
 )
 from reply_resolution.stats.saddlepoint import Ints
+from reply_resolution.stats.spellings import (
+    list_spellings,
+    list_unread,
+    warn_ids,
+    warn_spellings,
+)
 from reply_resolution.stats.unit_types import pair_types, pair_units, unit_types
 
 PAIRS_NEED_NO_STRATA = (
@@ -78,6 +84,7 @@ def count(
         ).reshape(len(strata), len(arms), width)
         if names.pair:
             pairs, pair_number = pair_types(used, arms)
+            warn_ids(_unpaired(lazy, names.pair, used, arms), names.pair, warnings)
             if names.cluster:
                 units = pair_units(used, arms, width)
             if names.stratum:
@@ -158,19 +165,6 @@ def _arms_in_order(table: pl.DataFrame, grouped: pl.DataFrame) -> tuple[str, ...
     return tuple(a for a in order if a is not None and a.strip())
 
 
-def warn_spellings(arms: tuple[str, ...], warnings: list[str]) -> None:
-    """Say which arms look like one."""
-    alike = defaultdict(list)
-    for arm in arms:
-        alike["".join(arm.split()).casefold()].append(arm)
-    warnings.extend(
-        f"The arms {names_of(same)} differ only in case or blanks and were kept apart; "
-        "correct the table if they are one arm."
-        for same in alike.values()
-        if len(same) > 1
-    )
-
-
 def with_outcome(
     grouped: pl.DataFrame,
     names: Names,
@@ -185,9 +179,10 @@ def with_outcome(
     grouped = grouped.with_columns(
         (scores.cast(pl.Int64) - scale[0]).alias("level"), reasons.alias("outcome")
     )
-    _list_spellings(grouped, warnings)
+    list_spellings(grouped, warnings)
     if "status" in grouped.columns:
         grouped = _respect_status(grouped, names, warnings)
+    list_unread(grouped, names.score, scale, warnings)
     blank = pl.col("arm").is_null() | (pl.col("arm").str.strip_chars() == "")
     return grouped.with_columns(
         pl.when(blank)
@@ -208,27 +203,6 @@ def add_outcomes(grouped: pl.DataFrame, excluded: Excluded) -> None:
         .iter_rows()
     ):
         excluded[reason][arm] = excluded[reason].get(arm, 0) + n
-
-
-def _list_spellings(grouped: pl.DataFrame, warnings: list[str]) -> None:
-    """A cell such as "4/5" is read as 4; a reader should know how often, and which."""
-    if grouped.schema["score"] != pl.String:
-        return
-    odd = (
-        grouped.filter(
-            pl.col("level").is_not_null()
-            & ~pl.col("score").str.strip_chars().str.contains(r"^[0-9]+$")
-        )
-        .group_by("score")
-        .agg(pl.col("rows").sum())
-        .sort("rows", "score", descending=[True, False])
-    )
-    if not odd.is_empty():
-        shown = ", ".join(f"{cell!r} ({n})" for cell, n in odd.head(8).iter_rows())
-        warnings.append(
-            f"Scores read from other spellings than a plain digit: "
-            f"{odd.get_column('rows').sum()} rows: {shown}."
-        )
 
 
 def _respect_status(
@@ -382,6 +356,19 @@ def _hashed(name: str, dtype: pl.DataType, *, strip: bool) -> pl.Expr:
     if dtype == pl.String:
         given = given & ((column.str.strip_chars() if strip else column) != "")
     return pl.when(given).then(column.hash(seed=0))
+
+
+def _unpaired(
+    lazy: pl.LazyFrame, pair: str, used: pl.DataFrame, arms: tuple[str, ...]
+) -> pl.Series:
+    """The ids, if they are text, that have no usable score in one of the arms."""
+    kind = lazy.collect_schema()[pair]
+    alone = used.group_by("pair").agg(pl.col("arm").n_unique())
+    alone = alone.filter(pl.col("arm") < len(arms))
+    if kind != pl.String or alone.is_empty():
+        return pl.Series(dtype=pl.String)
+    ids = lazy.select(id=pair, pair=_hashed(pair, kind, strip=True)).collect()
+    return ids.join(alone, on="pair", how="semi").get_column("id")
 
 
 def _drop_missing(

@@ -20,6 +20,8 @@ from reply_resolution.errors import StatisticsError, TableError
 from reply_resolution.stats.lengths import usable
 from reply_resolution.stats.quantiles import critical, two_sided
 from reply_resolution.stats.regression import least_squares
+from reply_resolution.stats.repeats import first_votes
+from reply_resolution.stats.score_columns import refuse_mixture
 
 Floats = npt.NDArray[np.float64]
 
@@ -128,6 +130,8 @@ def length_bias(
     cluster: str | None = None,
     confidence: float = 0.95,
     standardise: bool | None = None,
+    scale: tuple[float, float] | None = None,
+    mix_versions: bool = False,
 ) -> LengthBias:
     """Test whether judge minus label depends on the reply's length.
 
@@ -135,7 +139,7 @@ def length_bias(
     two-sided t). A reply's length is its code points after CRLF became LF.
 
     Args:
-        frame: One row per labelled reply.
+        frame: One row per labelled reply (and vote; the first vote is used).
         judge: Column with the judge's score; whole or real numbers.
         label: Column with the people's label, or several, whose mean counts. By
             default `label`, or else every `label_*` column.
@@ -147,6 +151,10 @@ def length_bias(
         standardise: Bring judge and label to one scale first; by default only where
             their ranges do not overlap, or their standard deviations are unalike
             (ratio outside 0.6 to 1.6).
+        scale: Lowest and highest score of judge and label: whole numbers off it are
+            no scores. None holds a column to 1 to 5 where only strays (-1, 0, 9) are
+            off it, and takes any other as it is.
+        mix_versions: Allow scores of several metric versions or judges in one table.
 
     Returns:
         The bias in points per doubling. What is undefined is None, with the reason
@@ -154,6 +162,7 @@ def length_bias(
 
     Raises:
         TableError: A column is missing, or `label` cannot be told.
+        VersionMismatchError: Several metric versions or judges, unless allowed.
         StatisticsError: No row has judge, label and length.
 
     Source:
@@ -171,7 +180,7 @@ def length_bias(
             f"confidence {confidence} is not a fraction between 0 and 1; 0.95 is usual."
         )
     labels = _label_columns(frame, label)
-    notes: list[str] = []
+    frame, again, notes = first_votes(frame)
     if len(labels) > 1:
         notes.append(
             f"{len(labels)} label columns ({', '.join(labels)}): their mean per reply "
@@ -179,12 +188,19 @@ def length_bias(
         )
     columns = {"judge": [judge], "label": labels}
     keys = {"cluster": cluster} if cluster else {}
-    data, excluded = usable(frame, columns, keys, reply=reply, length=length)
+    data, excluded = usable(
+        frame, columns, keys, reply=reply, length=length, scale=scale, notes=notes
+    )
+    if again:
+        excluded = {"duplicate": again} | excluded
     if data.is_empty():
+        why = ", ".join(f"{n} {reason}" for reason, n in excluded.items())
         raise StatisticsError(
             f"no row of {frame.height} has a judge score ({judge!r}), a label "
-            f"({', '.join(labels)}) and a reply with text; nothing can be computed."
+            f"({', '.join(labels)}) and a reply with text ({why or 'no rows'}). "
+            f"Check the columns. {' '.join(notes)}".rstrip()
         )
+    refuse_mixture(frame[data["row"]], judge, mix_versions=mix_versions)
     score, people = data["judge"].to_numpy(), data["label"].to_numpy()
     doublings = data["doublings"].to_numpy()
     groups = data["cluster"].rank("dense").to_numpy() if cluster else None

@@ -5,7 +5,9 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from reply_resolution.errors import TableError, did_you_mean
+from reply_resolution.stats.score_columns import read_column
 from reply_resolution.tables.replies import empty_expr, length_expr
+from reply_resolution.tables.scores import NOT_A_SCORE, OUT_OF_RANGE
 
 # Markdown signs carry no words; a bullet list should not seem wordier than a sentence.
 _SIGNS = r"(?m)^\s*(?:#{1,6}|[-*•+>]|\d+[.)])\s+|[*_`|]{1,3}"
@@ -18,39 +20,49 @@ def usable(
     *,
     reply: str = "reply",
     length: str | None = None,
+    scale: tuple[float, float] | None = None,
+    notes: list[str] | None = None,
 ) -> tuple[pl.DataFrame, dict[str, int]]:
     """The rows that length can be set against, and why each other row is not used.
 
     Args:
         frame: One row per reply.
-        columns: Name in the result -> columns whose mean it is; text that is no finite
-            number is not used.
+        columns: Name in the result -> columns of scores whose mean it is, read by
+            `read_column`.
         keys: Name in the result -> column that must not be empty.
         reply: Column with the text.
         length: Column with a length to use instead.
+        scale: Of the scores; None: as `read_column` finds it.
+        notes: Takes what a reader should know of the scores.
 
     Returns:
         `columns` as Float64, `keys` as text, `length` (code points, above 0) and its
-        log2, `doublings`. And rows by reason: `empty_reply`, `not_a_number`, `missing`
-        and `missing_<key>`.
+        log2, `doublings`, and `row`, the place in the frame from 0. And rows by
+        reason: `empty_reply`, `not_a_number`, `out_of_range`, `missing` and
+        `missing_<key>`.
 
     Raises:
         TableError: A column is missing or holds no numbers, or a length is below 0.
     """
     lengths = _given_length(frame, length) if length else _text_length(frame, reply)
-    made = {"length": lengths}
-    unread = pl.lit(False)
+    made = {"length": lengths, "row": pl.int_range(frame.height, eager=True)}
+    unread, outside = pl.lit(False), pl.lit(False)
     for name, group in columns.items():
-        values = [_numbers(frame, c) for c in group]
-        made[name] = pl.DataFrame(values).mean_horizontal()
-        given = frame.select(pl.any_horizontal(pl.col(*group).is_not_null()))
-        made[f"{name} given"] = given.to_series()
-        unread = unread | (pl.col(f"{name} given") & pl.col(name).is_null())
+        read = [read_column(_column(frame, c), scale=scale) for c in group]
+        made[name] = pl.DataFrame([r[0] for r in read]).mean_horizontal()
+        for k, (_, why, said) in enumerate(read):
+            made[f"{name} {k}"] = why
+            none = pl.col(name).is_null()
+            unread = unread | (none & (pl.col(f"{name} {k}") == NOT_A_SCORE))
+            outside = outside | (none & (pl.col(f"{name} {k}") == OUT_OF_RANGE))
+            if notes is not None:
+                notes.extend(said)
     keys = keys or {}
     made |= {name: _column(frame, c).cast(pl.String) for name, c in keys.items()}
     reasons = {
         "empty_reply": pl.col("length") == 0,
         "not_a_number": unread,
+        "out_of_range": outside,
         "missing": pl.any_horizontal(pl.col("length", *columns).is_null()),
         **{f"missing_{name}": pl.col(name).is_null() for name in keys},
     }
@@ -61,7 +73,7 @@ def usable(
             excluded[reason] = data.height - kept.height
         data = kept
     doublings = pl.col("length").log(2).alias("doublings")
-    return data.select(*columns, *keys, "length", doublings), excluded
+    return data.select(*columns, *keys, "length", doublings, "row"), excluded
 
 
 def _text_length(frame: pl.DataFrame, reply: str) -> pl.Series:
@@ -88,7 +100,7 @@ def _numbers(frame: pl.DataFrame, column: str) -> pl.Series:
     values = _column(frame, column)
     if values.dtype == pl.Boolean:
         raise TableError(
-            f"column {column!r} holds true and false; scores and lengths are numbers."
+            f"column {column!r} holds true and false; lengths are numbers."
         )
     if values.dtype == pl.String:
         values = values.str.strip_chars()

@@ -123,3 +123,35 @@ def note_repeats(
         f"Several votes for one {key} and arm: the first was used, {rows} not (counted "
         "as duplicate)."
     )
+
+
+def first_votes(frame: pl.DataFrame) -> tuple[pl.DataFrame, int, list[str]]:
+    """One row per reply of a table with votes.
+
+    Args:
+        frame: Any table; replies are told apart by `request_id`, `arm` and `kind`,
+            where it has them. Without `request_id` only rows of the first vote stay.
+
+    Returns:
+        The rows with a reply's first vote, how many others there were, and a sentence
+        about them (none without).
+    """
+    if "vote" not in frame.columns:
+        return frame, 0, []
+    vote = pl.col("vote").cast(pl.String).str.strip_chars()
+    vote = vote.cast(pl.Float64, strict=False)
+    keys = [k for k in ("request_id", "arm", "kind") if k in frame.columns]
+    if "request_id" in keys:
+        blank = pl.col("request_id").cast(pl.String).str.strip_chars() == ""
+        first = blank.fill_null(value=True) | pl.struct(keys).is_first_distinct()
+        numbered = frame.with_row_index("__row").sort(
+            vote, nulls_last=True, maintain_order=True
+        )
+        kept = numbered.filter(first).sort("__row").drop("__row")
+    else:
+        kept = frame.filter(vote.is_null() | (vote == vote.min()))
+    again = frame.height - kept.height
+    if not again:
+        return frame, 0, []
+    said = f"{plural(again, 'row')} not used, as further votes for a reply: the first "
+    return kept, again, [said + "counts."]

@@ -106,7 +106,10 @@ def read_replies(
     table = _check_arms(table, arms or {}, need_arm=need_arm)
     key = [c for c in ("request_id", "arm") if c in table.columns]
     table = drop_duplicates(table, key, what="replies")
-    table = table.add(notes=_near_ids(table.frame))
+    near, shown = near_ids(table.frame["request_id"])
+    if near:
+        said = f"Look: {near} group(s) of ids are nearly the same ({shown}). They are "
+        table = table.add(notes=[said + "kept as different requests."])
     table = _check_texts(table)
     return table.add(frame=table.frame.drop(ROW))
 
@@ -116,7 +119,7 @@ def _with_numbers(table: Table) -> Table:
     for name, kind in table.frame.schema.items():
         if kind != pl.String or name in (*_TEXT, "conversation") or name[-3:] == "_id":
             continue
-        found, comma = _plain_numbers(table.frame[name])
+        found, comma = plain_numbers(table.frame[name])
         if found is not None:
             said = f"Column {name!r}: decimal commas read as decimal points."
             table = table.add(
@@ -125,7 +128,7 @@ def _with_numbers(table: Table) -> Table:
     return table
 
 
-def _plain_numbers(cells: pl.Series) -> tuple[pl.Series | None, bool]:
+def plain_numbers(cells: pl.Series) -> tuple[pl.Series | None, bool]:
     """Text as numbers if every cell that says something is a plain one; commas or not.
 
     Plain: "12", "-0.5", ".5", "1e-3", "12,50" (if all decimals are written so). Not
@@ -190,26 +193,29 @@ def _check_arms(table: Table, arms: Mapping[str, str], *, need_arm: bool) -> Tab
     return _flag(table, "arm", unarmed, "missing_arm", "Rows without an arm")
 
 
-def _near_ids(frame: pl.DataFrame) -> list[str]:
-    """A note about ids that differ only in blanks, case, accents' form or zeros."""
-    ids = frame.select(pl.col("request_id").unique(maintain_order=True))
-    plain = pl.col("request_id")
-    if ids.select((plain.str.len_bytes() != plain.str.len_chars()).any()).item():
+def near_ids(ids: pl.Series) -> tuple[int, str]:
+    """Ids that differ only in blanks, case, accents' form or zeros.
+
+    Args:
+        ids: Text; repeats count once.
+
+    Returns:
+        How many groups of such ids there are, and the first five as text.
+    """
+    ids = ids.drop_nulls().unique().sort().alias("id")
+    plain = pl.col("id")
+    if (ids.str.len_bytes() != ids.str.len_chars()).any():
         plain = plain.str.normalize("NFC")  # slow, and only accents need it
     plain = plain.str.strip_chars().str.to_lowercase()
     near = (
-        ids.with_columns(plain.str.replace(r"^0*(\d+)(\.0+)?$", "$1").alias("near"))
+        ids.to_frame()
+        .with_columns(plain.str.replace(r"^0*(\d+)(\.0+)?$", "$1").alias("near"))
         .filter(pl.col("near").is_duplicated())
         .group_by("near", maintain_order=True)
-        .agg("request_id")
+        .agg("id")
     )
-    if near.is_empty():
-        return []
-    shown = "; ".join(" and ".join(map(repr, g)) for g in near["request_id"].head(5))
-    return [
-        f"Look: {near.height} group(s) of ids are nearly the same ({shown}"
-        f"{'; …' if near.height > 5 else ''}). They are kept as different requests."
-    ]
+    shown = "; ".join(" and ".join(map(repr, g)) for g in near["id"].head(5))
+    return near.height, shown + ("; …" if near.height > 5 else "")
 
 
 def _check_texts(table: Table) -> Table:

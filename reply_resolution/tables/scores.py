@@ -162,26 +162,20 @@ def read_scores(
     given = table.frame[column]
     scores, reasons = parse_scores(given, scale=scale, words=words)
     frame = table.frame.with_columns(scores.alias(column), reasons.alias(WHY))
-    text = (
-        [None if v is None else str(v) for v in given]
-        if given.dtype == pl.Object
-        else given.cast(pl.String, strict=False)
-    )
     look = frame.select(
         ROW,
         "request_id",
         pl.lit(column).alias("column"),
-        pl.Series("value", text, dtype=pl.String),
+        as_text(given).alias("value"),
         pl.col(column).alias("score"),
         pl.col(WHY).alias("reason"),
     )
     wrong = look.filter(pl.col("reason").is_in([NOT_A_SCORE, OUT_OF_RANGE]))
     notes = []
     if not wrong.is_empty():
-        shown = ", ".join(f"{v!r} ({n})" for v, _, n in _counted(wrong))
         notes.append(
             f"{what} that are not on the scale {scale[0]} to {scale[1]}, not used: "
-            f"{wrong.height}: {shown}."
+            f"{wrong.height}: {list_cells(wrong)}."
         )
     key = pl.col("value").str.strip_chars().str.to_lowercase()
     odd = look.filter(
@@ -190,15 +184,42 @@ def read_scores(
         & ~key.is_in(list(words or ()))
     )
     if not given.dtype.is_numeric() and not odd.is_empty():
-        shown = ", ".join(f"{v!r} as {s} ({n})" for v, s, n in _counted(odd))
-        notes.append(f"{what} read from other spellings: {odd.height}: {shown}.")
+        notes.append(
+            f"{what} read from other spellings: {odd.height}: {list_cells(odd)}."
+        )
     return table.add(frame=frame, notes=notes, problems=wrong)
 
 
-def _counted(cells: pl.DataFrame) -> list[tuple[str, int | None, int]]:
-    """The eight most frequent spellings with what they were read as, and their rows."""
-    found = cells.group_by("value", "score", maintain_order=True).len()
-    return found.sort("len", descending=True, maintain_order=True).head(8).rows()
+def as_text(values: pl.Series) -> pl.Series:
+    """A column of any type as the text of its cells."""
+    if values.dtype != pl.Object:
+        return values.cast(pl.String, strict=False)
+    text = [None if v is None else str(v) for v in values]
+    return pl.Series(values.name, text, dtype=pl.String)
+
+
+def list_cells(cells: pl.DataFrame, limit: int = 8) -> str:
+    """What stands in cells, the most frequent first, with what it was read as.
+
+    Args:
+        cells: `value`, text or numbers; optional `score`, null where it was not read,
+            and `rows`, how many such cells there are (1 each without).
+        limit: Distinct values shown; the others are counted.
+
+    >>> list_cells(pl.DataFrame({"value": ["4/5", "x", "4/5"], "score": [4, None, 4]}))
+    "'4/5' as 4 (2), 'x' (1)"
+    """
+    keys = [c for c in ("value", "score") if c in cells.columns]
+    rows = pl.col("rows").sum() if "rows" in cells.columns else pl.len()
+    found = cells.group_by(keys).agg(rows.alias("rows"))
+    found = found.sort("rows", *keys, descending=[True] + [False] * len(keys))
+    shown = []
+    for value, *score, n in found.head(limit).iter_rows():
+        text = repr(value[:60]) if isinstance(value, str) else f"{float(value):g}"
+        read = "" if score in ([], [None]) else f" as {score[0]:g}"
+        shown.append(f"{text}{read} ({n})")
+    more = found.height - limit
+    return ", ".join(shown) + (f" and {more} more" if more > 0 else "")
 
 
 def _check_scale(scale: tuple[int, int]) -> tuple[int, int]:

@@ -6,7 +6,11 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.errors import (
+    StatisticsError,
+    TableError,
+    VersionMismatchError,
+)
 from reply_resolution.stats.agreement_parts import MEASURES
 from reply_resolution.stats.agreement_table import agreement_table
 
@@ -178,3 +182,66 @@ def test_neither_the_order_of_rows_nor_of_people_changes_a_digit(demo):
     again = agreement_table(mixed, labels=["label_b", "label_a"])
     for key in ("label_a", "label_b", "between"):
         assert again[key] == found[key]
+
+
+def test_the_cells_that_were_not_read_are_listed():
+    """Distinct values with their rows, eight of them, and how many more."""
+    cells = ["?", "?", "9", *(f"w{k}" for k in range(9)), "4", "5"]
+    frame = pl.DataFrame({"score": cells, "label_x": [4] * len(cells)})
+    warnings = agreement_table(frame)["warnings"]
+    assert warnings[0].startswith(
+        "score: cells that are no scores from 1 to 5 were left out (12): '?' (2), "
+    )
+    assert warnings[0].endswith("and 3 more.")
+
+
+def test_decimal_commas_are_read():
+    """The same numbers as with points."""
+    text = ["1,0", "4,5", "3,0", "2,5", "", "4,0"]
+    frame = pl.DataFrame({"score": text, "label_x": [1, 4, 3, 2, 5, 5]})
+    out = agreement_table(frame)
+    points = frame.with_columns(pl.col("score").str.replace(",", "."))
+    assert out["label_x"] == agreement_table(points)["label_x"]
+    assert out["label_x"]["n"] == 5
+    assert any("'4,5' as 4.5 (1)" in w for w in out["warnings"])
+
+
+@pytest.mark.parametrize("name", ["warnings", "scale", "excluded", "between", "among"])
+def test_a_label_column_cannot_have_a_name_of_the_result(name):
+    """It would be overwritten; the error says to rename it."""
+    frame = pl.DataFrame({"score": [1, 2, 3], name: [1, 2, 3]})
+    with pytest.raises(TableError, match=f"'{name}'.*Rename the column"):
+        agreement_table(frame, labels=[name])
+
+
+def test_versions_and_judges_are_not_mixed_unless_asked():
+    """Both are named; rows without label or score do not count."""
+    frame = pl.DataFrame(
+        {
+            "score": [1, 2, 3, None],
+            "label_x": [1, 2, None, 4],
+            "metric_version": ["m@v1", "m@v1", "m@v2", "m@v3"],
+        }
+    )
+    assert agreement_table(frame)["label_x"]["n"] == 2
+    frame = frame.with_columns(label_x=pl.lit(3))
+    with pytest.raises(VersionMismatchError, match="'m@v1', 'm@v2'"):
+        agreement_table(frame)
+    assert agreement_table(frame, mix_versions=True)["label_x"]["n"] == 3
+
+
+def test_columns_that_look_alike_are_pointed_at():
+    """`rater_2 ` and `Rater2` of the messy set: two raters, and a warning."""
+    frame = pl.DataFrame({"score": [4, 3], "rater_2 ": [4, 3], "Rater2": [5, 3]})
+    out = agreement_table(frame, labels=["rater_2 ", "Rater2"])
+    assert out["rater_2 "]["n"] == out["Rater2"]["n"] == 2
+    assert "'rater_2 ', 'Rater2' have nearly the same name" in out["warnings"][0]
+
+
+def test_votes_without_ids_use_the_first():
+    """No key: only rows of the lowest vote; rows without an id stay apart."""
+    frame = pl.DataFrame({"score": [4, 3, 1, 1], "label_x": [4, 3, 4, 3]})
+    votes = frame.with_columns(vote=pl.Series([0, 0, 1, 1]))
+    assert agreement_table(votes)["label_x"]["exact"]["estimate"] == 1
+    blank = votes.with_columns(request_id=pl.Series(["", None, "a", "a"]))
+    assert agreement_table(blank)["label_x"]["n"] == 3

@@ -128,7 +128,7 @@ def test_rows_that_cannot_be_used_are_counted_by_reason(forty: pl.DataFrame) -> 
     )
     bias = length_bias(frame)
     assert bias.n == 3
-    assert bias.excluded == {"empty_reply": 1, "not_a_number": 2, "missing": 2}
+    assert bias.excluded == {"empty_reply": 1, "not_a_number": 1, "missing": 3}
     assert sum(bias.excluded.values()) + bias.n == frame.height
 
 

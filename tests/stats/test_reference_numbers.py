@@ -100,7 +100,7 @@ def tidy(folder: Path) -> pl.DataFrame:
     wanted = r"^(human_.*|judge_.*|reply_length_.*|auto_.*)$"
     numbers = frame.select(pl.col(wanted).exclude("judge_model"))
     read = {c.name: read_column(c, scale=(-1e6, 1e6)) for c in numbers}
-    assert not any(lost["not_a_score"] for _, lost, _ in read.values())
+    assert not any("not_a_score" in lost for _, lost, _ in read.values())
     return frame.with_columns(**{name: values for name, (values, _, _) in read.items()})
 
 
