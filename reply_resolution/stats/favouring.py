@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from math import ceil
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -64,6 +65,27 @@ class DifferentialBias:
     labels_needed: int
     reliable: bool
     warnings: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The numbers under their names; `ci` is [low, high]."""
+        return {
+            "treatment": self.treatment,
+            "control": self.control,
+            "estimate": self.estimate,
+            "ci": [self.low, self.high],
+            "confidence": self.confidence,
+            "pvalue": self.pvalue,
+            "margin": self.margin,
+            "equivalence_pvalue": self.equivalence_pvalue,
+            "equivalent": self.equivalent,
+            "control_bias": self.control_bias,
+            "treatment_bias": self.treatment_bias,
+            "labels": dict(self.labels),
+            "labels_needed": self.labels_needed,
+            "reliable": self.reliable,
+            "conclusion": self.conclusion,
+            "warnings": list(self.warnings),
+        }
 
     @property
     def conclusion(self) -> str:
