@@ -17,6 +17,7 @@ from reply_resolution.readout.checks import Check
 from reply_resolution.readout.effects import Effect, Labelled, LengthFinding
 from reply_resolution.readout.experiment_plan import ExperimentPlan
 from reply_resolution.readout.recommendation import Evidence, recommend
+from reply_resolution.stats.bootstrap import NEAR_CONSTANT
 from reply_resolution.stats.comparison import TreatmentEffect
 from reply_resolution.stats.counts import ScoreCounts
 from reply_resolution.stats.integrity import WorstCaseBounds, worst_case_bounds
@@ -177,6 +178,10 @@ def _treatment(
     low, high = span or (result.mean_difference, result.mean_difference)
     z = critical(confidence)
     se = (high - low) / (2 * z)
+    room = 0.0
+    if unreliable == NEAR_CONSTANT:
+        unreliable, room = "", fx.unseen(result, counts)
+        low, high = low - room, high + room
     n = scored[name] + scored[control]
     widen = 1.0
     if sequential:
@@ -188,7 +193,8 @@ def _treatment(
         *fx.stretch(result.mean_difference, (low, high), widen),
         confidence,
         None if sequential else result.pvalue_adjusted,
-        "confidence sequence" if sequential else result.ci_method,
+        ("confidence sequence" if sequential else result.ci_method)
+        + (", with room for unseen replies" if room else ""),
         "" if sequential else result.pvalue_method,
     )
     found = fx.from_labels(
@@ -224,6 +230,7 @@ def _treatment(
         judge,
         length,
         unreliable,
+        room,
         tipping,
     )
     needed = fx.replies_needed(
@@ -290,20 +297,10 @@ def _own_checks(
     judge: Effect,
     length: LengthFinding,
     unreliable: str,
+    room: float,
     tipping: float | None,
 ) -> list[Check]:
-    out = []
-    if unreliable:
-        out.append(
-            Check(
-                "interval",
-                "Interval",
-                "stop",
-                f"no interval that can be trusted: {unreliable}",
-                "Wait for more traffic, or look at the scores: a judge that gives "
-                "one score to everything measures nothing.",
-            )
-        )
+    out = ck.check_interval(unreliable, room)
     out.append(
         cj.check_favour(
             bias=found.favour,

@@ -285,6 +285,30 @@ def check_looks(
     )
 
 
+def check_interval(unreliable: str, room: float) -> list[Check]:
+    """Nothing where the interval is to be trusted as it is.
+
+    Args:
+        unreliable: Why it is not to be trusted at all; "" if it is.
+        room: Points added at both ends for what nearly constant arms may hide.
+    """
+    if unreliable:
+        text = f"no interval that can be trusted: {unreliable}"
+        repair = (
+            "Wait for more traffic, or look at the scores: a judge that gives "
+            "one score to everything measures nothing."
+        )
+        return [Check("interval", "Interval", "stop", text, repair)]
+    if not room:
+        return []
+    text = (
+        f"nearly all scores of an arm are alike; ±{points(room)} points were added to "
+        "the judge's interval, as much as three replies of the other end would make, "
+        "which a sample of this size may have missed"
+    )
+    return [Check("interval", "Interval", "look", text, numbers={"room": room})]
+
+
 def check_precision(half_width: float | None, plan: ExperimentPlan) -> Check:
     """Whether the interval is narrow enough to tell the worthwhile gain from harm.
 

@@ -8,6 +8,9 @@ import polars as pl
 
 from reply_resolution.errors import StatisticsError
 from reply_resolution.readout.experiment_plan import ExperimentPlan
+from reply_resolution.stats.bootstrap import unseen_room
+from reply_resolution.stats.comparison import TreatmentEffect
+from reply_resolution.stats.counts import ScoreCounts
 from reply_resolution.stats.quantiles import critical
 
 
@@ -210,6 +213,17 @@ def sequence_factor(n: int, plan: ExperimentPlan, confidence: float) -> float:
         0.0, 1.0, n, planned_n=2.0 * plan.planned_replies, confidence=confidence
     )
     return look.high
+
+
+def unseen(result: TreatmentEffect, counts: ScoreCounts) -> float:
+    """What unseen replies at the far end could make of nearly constant arms, points."""
+    return sum(
+        unseen_room(counts.of(arm), counts.levels, units)
+        for arm, units in (
+            (result.treatment, result.units_treatment),
+            (result.control, result.units_control),
+        )
+    )
 
 
 def tipping_favour(effect: Effect) -> float | None:

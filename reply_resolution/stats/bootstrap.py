@@ -22,6 +22,7 @@ Method = Literal["expanded", "percentile", "bca"]
 MIN_UNITS = 20
 #: With fewer replies off an arm's commonest value, what was not seen may decide.
 OFF_MODE = 5
+NEAR_CONSTANT = f"fewer than {OFF_MODE} values differ from the commonest one"
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +187,20 @@ def unseen_variance(counts: Ints, values: Ints | Floats) -> float:
     return 3.0 * float(max(levels[-1] - mode, mode - levels[0])) ** 2 / n**2
 
 
+def unseen_room(counts: Ints, values: Ints, units: int) -> float:
+    """By how much three unseen units at the far end would move an arm's mean, points.
+
+    Args:
+        counts: Replies at each level; shape (K,).
+        values: Value of each level; shape (K,).
+        units: Independent units that hold them.
+    """
+    n, mode = int(counts.sum()), int(values[counts.argmax()])
+    if n - int(counts.max()) >= OFF_MODE:
+        return 0.0
+    return 3.0 * max(int(values[-1]) - mode, mode - int(values[0])) / units
+
+
 def near_constant(unseen: float, variance: float) -> str:
     """Why an interval is not reliable where nearly all values are one; "" if it is.
 
@@ -196,9 +211,7 @@ def near_constant(unseen: float, variance: float) -> str:
         unseen: Sum over arms of `unseen_variance`.
         variance: Variance of the estimate as measured.
     """
-    if unseen <= variance:
-        return ""
-    return f"fewer than {OFF_MODE} values differ from the commonest one"
+    return "" if unseen <= variance else NEAR_CONSTANT
 
 
 def expanded_tail(parts: list[tuple[float, int]], confidence: float) -> float:

@@ -304,6 +304,26 @@ def test_all_scores_equal_must_not_be_read(plan):
     assert "treatments" not in got.document
 
 
+def test_nearly_constant_arms_get_room_for_what_was_not_seen(plan):
+    """Three low scores of an arm may be missing: added at both ends, and said."""
+    counts = ScoreCounts.from_table(
+        {"control": [0, 1, 0, 0, 399], "treatment": [0, 0, 0, 1, 399]}
+    )
+    got = build_readout(counts, plan, calibration=GOOD, now=NOON)
+    assert got.rule == "no_worthwhile_difference"
+    plain = compare(counts, control="control").comparisons[0]
+    assert not plain.ci_reliable
+    (effect,) = (
+        e for e in got.document["treatments"][0]["effects"] if e["key"] == "judge"
+    )
+    room = 2 * 3 * 4 / 400
+    assert effect["ci"] == pytest.approx([plain.ci[0] - room, plain.ci[1] + room])
+    (check,) = (c for c in got.document["checks"] if c["key"] == "interval")
+    assert check["status"] == "look"
+    assert check["numbers"]["room"] == pytest.approx(room)
+    assert "±0.06 points" in got.page()
+
+
 def test_wrong_tables_are_refused_with_what_to_do(data, plan):
     """No control arm, no score column, one arm only: errors that say so."""
     with pytest.raises(TableError, match="Name the baseline"):

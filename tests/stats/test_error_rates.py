@@ -15,8 +15,10 @@ import pytest
 from reply_resolution.stats.binary import score_interval
 from reply_resolution.stats.binary_designs import tango_interval
 from reply_resolution.stats.bootstrap import (
+    NEAR_CONSTANT,
     difference_interval,
     mean_interval,
+    unseen_room,
 )
 from reply_resolution.stats.clusters import unit_permutation_test
 from reply_resolution.stats.effects import (
@@ -361,8 +363,8 @@ def test_coverage_of_strata_full() -> None:
 def _coverage_of_thin_strata(
     sizes: list[tuple[int, int]], shape: np.ndarray, runs: int
 ) -> tuple[np.ndarray, float]:
-    """Share of runs whose three intervals hold the truth, and of marked effects."""
-    hits, marked = np.zeros(3), 0
+    """Shares of unmarked intervals that hold the truth, and of marked effects."""
+    hits, said = np.zeros(3), np.zeros(3)
     rng = np.random.default_rng(52)
     tilt = np.exp(rng.normal(0, 0.5, (len(sizes), 1)) * (LEVELS - 3))
     chances = np.stack([shape * tilt, shape * tilt * np.exp(0.3 * (LEVELS - 3))])
@@ -385,10 +387,12 @@ def _coverage_of_thin_strata(
         )
         found = stratified_effects(c, t, LEVELS, 4, seed=run, resamples=999)
         ends = (found.mean_interval, found.resolved_interval, found.wins_interval)
-        marked += not found.mean_interval.reliable
         for i, interval in enumerate(ends):
+            if not interval.reliable:
+                continue
+            said[i] += 1
             hits[i] += interval.low - 1e-9 <= truth[i] <= interval.high + 1e-9  # type: ignore[operator]
-    return hits / runs, marked / runs
+    return hits / np.maximum(said, 1), 1 - said[0] / runs
 
 
 THIN = {
@@ -431,13 +435,20 @@ def test_unmarked_intervals_near_the_ceiling_cover(
     treated /= treated.sum()
     truth = (treated - plain) @ LEVELS
     rng = np.random.default_rng(53)
-    hits = []
+    hits, roomy = [], 0
     for _ in range(FULL):
         c, t = rng.multinomial(sizes[0], plain), rng.multinomial(sizes[1], treated)
         found = difference_interval(c, t)
+        low, high = found.low - 1e-9, found.high + 1e-9  # type: ignore[operator]
         if found.reliable:
-            hits.append(found.low - 1e-9 <= truth <= found.high + 1e-9)  # type: ignore[operator]
-    _note(f"unmarked near the ceiling, {tilt}, {sizes}: {len(hits)}", np.mean(hits), 1)
+            hits.append(low <= truth <= high)
+        room = 0.0
+        if found.reason == NEAR_CONSTANT:  # as the readout widens it
+            room = sum(unseen_room(a, LEVELS, int(a.sum())) for a in (c, t))
+        roomy += low - room <= truth <= high + room
+    assert roomy / FULL >= 0.93
+    name = f"unmarked near the ceiling, {tilt}, {sizes}: {len(hits)}"
+    _note(name, sum(hits) / max(len(hits), 1), FULL)
     # 93% less 2.3 binomial standard errors: one of twelve would fall below by luck
     if len(hits) >= 0.3 * FULL:
         assert np.mean(hits) >= 0.93 - 2.3 * np.sqrt(0.93 * 0.07 / len(hits))
