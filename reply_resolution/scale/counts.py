@@ -25,9 +25,9 @@ from reply_resolution.scale.repeats import first_verdicts, warn_users
 from reply_resolution.scale.source import Lazy, Source, open_source, translated
 from reply_resolution.scale.units import pair_types, pair_units, unit_types
 from reply_resolution.stats import counting
+from reply_resolution.stats.arrays import Ints
 from reply_resolution.stats.counts import Design, ScoreCounts
 from reply_resolution.stats.repeats import Excluded, Names
-from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.spellings import warn_ids, warn_spellings
 
 # What Unicode calls white space, spelled out: engines mean different things by \s.

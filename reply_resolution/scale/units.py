@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.scale.source import Lazy, Source
+from reply_resolution.stats.arrays import Ints
 from reply_resolution.stats.counts import UnitCounts
-from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.unit_types import refuse_torn
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.saddlepoint import Floats, Ints, fast_length
+from reply_resolution.stats.arrays import Floats, Ints
+from reply_resolution.stats.saddlepoint import fast_length
 
 Method = Literal["expanded", "percentile", "bca"]
 

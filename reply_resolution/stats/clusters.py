@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.maxt import CutEffect
 from reply_resolution.stats.permutation import deal, ratio
 from reply_resolution.stats.pvalues import (
@@ -21,7 +22,6 @@ from reply_resolution.stats.pvalues import (
     dealing_test,
     every_dealing,
 )
-from reply_resolution.stats.saddlepoint import Floats, Ints
 from reply_resolution.stats.unit_effects import Units, check_units, unit_effect
 
 _CELLS = 2_000_000  # drawn numbers held at once

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats
 from reply_resolution.stats.counts import ScoreCounts, joint_table
 from reply_resolution.stats.power_assumptions import (
     Assumption,
-    Floats,
     Shares,
     design_effect_of_users,
     level_shares,

@@ -11,6 +11,7 @@ from reply_resolution.errors import (
     VersionMismatchError,
     did_you_mean,
 )
+from reply_resolution.stats.arrays import Ints
 from reply_resolution.stats.counts import (
     ScoreCounts,
     names_of,
@@ -22,7 +23,6 @@ from reply_resolution.stats.repeats import (
     first_verdicts,
     warn_users,
 )
-from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.spellings import (
     list_spellings,
     list_unread,

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.saddlepoint import Ints
+from reply_resolution.stats.arrays import Ints
 
 Design = Literal["independent", "paired", "clustered"]
 

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Ints
 from reply_resolution.stats.binary import score_interval
 from reply_resolution.stats.binary_designs import tango_interval
 from reply_resolution.stats.bootstrap import (
@@ -36,7 +37,6 @@ from reply_resolution.stats.permutation import (
 )
 from reply_resolution.stats.pvalues import Alternative, Convention, PermutationTest
 from reply_resolution.stats.quantiles import critical
-from reply_resolution.stats.saddlepoint import Ints
 from reply_resolution.stats.strata import stratum_weights
 from reply_resolution.stats.stratified import stratified_effects
 from reply_resolution.stats.unit_effects import (

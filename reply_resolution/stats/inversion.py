@@ -17,12 +17,8 @@ from math import ceil, copysign, floor, inf, isfinite, log, nan, pi, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from reply_resolution.stats.saddlepoint import (
-    Floats,
-    Ints,
-    fast_length,
-    log_binomial_at_mean,
-)
+from reply_resolution.stats.arrays import Floats, Ints
+from reply_resolution.stats.saddlepoint import fast_length, log_binomial_at_mean
 
 _NEGLIGIBLE = 44.0  # exp(-44) is 8e-20: below rounding beside a sum of order one
 _WIDTH = 9.2  # half-width of the window in sd; exp(-9.2**2 / 2) = 4e-19

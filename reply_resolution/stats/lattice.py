@@ -12,12 +12,12 @@ from math import comb
 
 import numpy as np
 
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.inversion import (
     Active,
     dealt_by_inversion,
     flipped_by_inversion,
 )
-from reply_resolution.stats.saddlepoint import Floats, Ints
 
 _SMALL_ARM = 60  # at or below: a table of non-negative additions is faster still
 

@@ -17,13 +17,12 @@ import polars as pl
 
 from reply_resolution.display import number
 from reply_resolution.errors import StatisticsError, TableError
+from reply_resolution.stats.arrays import Floats
 from reply_resolution.stats.lengths import usable
 from reply_resolution.stats.quantiles import critical, two_sided
 from reply_resolution.stats.regression import least_squares
 from reply_resolution.stats.repeats import first_votes
 from reply_resolution.stats.score_columns import refuse_mixture
-
-Floats = npt.NDArray[np.float64]
 
 #: The judge's standard deviation over the labels': outside, the two are not alike
 #: enough for their difference to say something about the judge.

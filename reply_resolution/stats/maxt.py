@@ -10,6 +10,7 @@ from math import ceil, floor, sqrt
 
 import numpy as np
 
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.multiplicity import adjust
 from reply_resolution.stats.permutation import (
     checked_table,
@@ -19,7 +20,7 @@ from reply_resolution.stats.permutation import (
     ratio,
 )
 from reply_resolution.stats.pvalues import RESAMPLES, Alternative
-from reply_resolution.stats.saddlepoint import Floats, Ints, binomial_pmf, fast_length
+from reply_resolution.stats.saddlepoint import binomial_pmf, fast_length
 
 _DIRECT = 600  # states up to which plain convolution is as fast as Fourier's
 

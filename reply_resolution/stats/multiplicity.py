@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
-from reply_resolution.stats.saddlepoint import Floats
+from reply_resolution.stats.arrays import Floats
 
 Method = Literal["holm", "hochberg", "hommel", "bonferroni", "bh", "by"]
 _METHODS = get_args(Method)

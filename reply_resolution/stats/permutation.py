@@ -16,6 +16,7 @@ from functools import partial
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.lattice import Pool, dealt_tail, flipped_tail, mean_of
 from reply_resolution.stats.pvalues import (
     Alternative,
@@ -26,7 +27,6 @@ from reply_resolution.stats.pvalues import (
     every_dealing,
     exact_test,
 )
-from reply_resolution.stats.saddlepoint import Floats, Ints
 
 _CELLS = 2_000_000  # drawn table cells held at once
 

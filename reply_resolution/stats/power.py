@@ -10,9 +10,9 @@ import math
 from typing import Any
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats
 from reply_resolution.stats.power_assumptions import (
     Assumption,
-    Floats,
     judged_shares,
     largest_effect,
     level_shares,

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats
 
-Floats = NDArray[np.float64]
 #: Shares (or counts) per level in scale order; any positive multiple of shares.
 Shares = Sequence[float] | Floats
 Assumption = Literal["shift", "cut", "noise"]

@@ -9,14 +9,9 @@ import math
 import numpy as np
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.exact2x2 import boschloo_power
-from reply_resolution.stats.power_assumptions import (
-    Floats,
-    Shares,
-    level_shares,
-    levels,
-)
-from reply_resolution.stats.saddlepoint import Ints
+from reply_resolution.stats.power_assumptions import Shares, level_shares, levels
 
 #: Up to this many replies an arm the binary power is enumerated, not approximated.
 EXACT_UP_TO = 150

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.lattice import Tail
-from reply_resolution.stats.saddlepoint import Floats, Ints
 
 Alternative = Literal["two-sided", "greater", "less"]
 Convention = Literal["absolute", "doubled"]

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from reply_resolution.errors import StatisticsError
-
-Floats = npt.NDArray[np.float64]
+from reply_resolution.stats.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)

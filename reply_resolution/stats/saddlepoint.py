@@ -8,10 +8,8 @@ R's `dbinom` is the same method.
 from math import log, pi
 
 import numpy as np
-from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from reply_resolution.stats.arrays import Floats, Ints
 
 
 def log_binomial_at_mean(drawn: int, size: int) -> float:

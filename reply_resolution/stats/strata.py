@@ -10,9 +10,9 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.binary import inverted, score_variance
 from reply_resolution.stats.quantiles import critical, two_sided
-from reply_resolution.stats.saddlepoint import Floats, Ints
 
 
 def stratum_of(frame: pl.DataFrame) -> str | None:

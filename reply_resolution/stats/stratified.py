@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from reply_resolution.stats.arrays import Floats, Ints
 from reply_resolution.stats.bootstrap import (
     Interval,
     expanded_tail,
@@ -12,7 +13,6 @@ from reply_resolution.stats.bootstrap import (
     unseen_variance,
 )
 from reply_resolution.stats.effects import placements
-from reply_resolution.stats.saddlepoint import Floats, Ints
 from reply_resolution.stats.strata import stratified_rate_interval, stratum_weights
 
 _NAME = "bootstrap within strata, expanded percentile"

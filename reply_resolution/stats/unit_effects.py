@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from math import sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Bools, Floats, Ints
 from reply_resolution.stats.binary_designs import (
     clustered_rate_difference,
     tango_interval,
@@ -25,10 +25,7 @@ from reply_resolution.stats.bootstrap import (
 )
 from reply_resolution.stats.effects import placements
 from reply_resolution.stats.quantiles import critical
-from reply_resolution.stats.saddlepoint import Floats, Ints
 from reply_resolution.stats.strata import stratified_rate_interval
-
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

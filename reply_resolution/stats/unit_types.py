@@ -4,8 +4,8 @@ import numpy as np
 import polars as pl
 
 from reply_resolution.errors import StatisticsError
+from reply_resolution.stats.arrays import Ints
 from reply_resolution.stats.counts import UnitCounts, plural
-from reply_resolution.stats.saddlepoint import Ints
 
 
 def pair_types(used: pl.DataFrame, arms: tuple[str, ...]) -> tuple[Ints, Ints]:
