@@ -141,7 +141,12 @@ def _drawn_whole(
     sums = gaps @ weight
     off = weight * (gaps - (sums / weight.sum())[:, None])
     kinds, number = np.unique(off, axis=1, return_counts=True)
-    drawn = sums[:, None] + kinds @ rng.multinomial(n, number / n, resamples).T
+    drawn = np.empty((2, resamples))
+    block = max(1, 2_000_000 // len(number))  # so that memory stays small
+    for start in range(0, resamples, block):
+        size = min(block, resamples - start)
+        picked = rng.multinomial(n, number / n, size)
+        drawn[:, start : start + size] = sums[:, None] + kinds @ picked.T
     first, second = (float(v) for v in kinds**2 @ number)
     return _Draws(drawn, ([(first, n)], [(second, n)]))
 
